@@ -1,0 +1,138 @@
+"""Create the environment in .venv from the locks. Standard library only.
+
+    python scripts/install.py            # what this machine can do (cpu, gpu or replay)
+    python scripts/install.py replay     # light: no torch, no vLLM
+    python scripts/install.py cpu --dev  # everything that the tests need
+
+An environment that is already complete is left alone, so the second call needs no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "requirements"
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+KINDS = ("replay", "cpu", "gpu")
+
+
+def wanted_kind(asked: str) -> str:
+    """Turn ``auto`` into what this machine can run; say why it is less than asked."""
+    system, machine = platform.system(), platform.machine()
+    live = system == "Linux" and machine in ("x86_64", "aarch64")
+    if asked == "replay" or live:
+        if asked != "auto":
+            return asked
+        return "gpu" if shutil.which("nvidia-smi") and machine == "x86_64" else "cpu"
+    print(
+        f"There is no vLLM wheel for {system} on {machine}: installing the replay environment.\n"
+        "The notebooks then show recorded results, labelled as recorded. To run them live, use a\n"
+        "Linux container or, on Windows, WSL2 (README, section 'macOS and Windows')."
+    )
+    return "replay"
+
+
+def venv_python(folder: Path) -> Path:
+    """The interpreter inside a virtual environment."""
+    return folder / ("Scripts/python.exe" if platform.system() == "Windows" else "bin/python")
+
+
+def digest(names: list[str]) -> str:
+    """Digest of the files that decide what is installed."""
+    files = [LOCKS / f"{n}.lock" for n in names] + [ROOT / "pyproject.toml"]
+    return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()
+
+
+def has_stamp(folder: Path, name: str, wanted: str) -> bool:
+    """True when part ``name`` was installed whole from these very locks."""
+    stamp = folder / f".turbo-lab-{name}"
+    return stamp.exists() and stamp.read_text() == wanted
+
+
+def run(command: list[str], *, what: str) -> None:
+    """Run one step; on failure show the end of its output and what to do."""
+    start = time.monotonic()
+    print(f"  {what} ...", flush=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-15:])
+        sys.exit(
+            f"\n{tail}\n\nInstall step failed: {what}\n  command: {' '.join(command)}\n"
+            "Next step: check the connection to your package index and run the same make command\n"
+            "again; finished steps are kept."
+        )
+    print(f"  {what}: {time.monotonic() - start:.0f} s", flush=True)
+
+
+def install_torch_cpu(python: Path) -> None:
+    """The CPU wheel of torch: from a configured local copy first, else from PyTorch's index.
+
+    The index is given for torch alone: for the whole lock every package would be asked there too.
+    """
+    pin = re.search(r"^torch==\S+", (LOCKS / "torch-cpu.lock").read_text(), flags=re.M).group(0)
+    pip = [str(python), "-m", "pip", "install", "--no-deps", "-q"]
+    local = subprocess.run([*pip, "--retries", "1", pin], capture_output=True, text=True)
+    if local.returncode == 0:
+        print(f"  {pin}: from the package sources that pip is configured with")
+        return
+    run([*pip, "--retries", "2", "--timeout", "60", "--extra-index-url", TORCH_CPU_INDEX, pin],
+        what=f"{pin} from PyTorch's CPU index")
+
+
+def install_lock(python: Path, name: str) -> None:
+    """One lock, hashes checked, dependencies taken from the lock alone."""
+    run([str(python), "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "-r",
+         str(LOCKS / f"{name}.lock")], what=f"requirements/{name}.lock")
+
+
+def install(folder: Path, kind: str, *, dev: bool) -> None:
+    """Bring the environment in ``folder`` to ``kind`` (and the developers' tools)."""
+    python = venv_python(folder)
+    if not python.exists():
+        if sys.version_info < (3, 11):  # noqa: UP036 - this file also runs under an old python3
+            sys.exit(f"Python 3.11 or newer is needed; this is {platform.python_version()}. "
+                     "Install it, or make one with: conda env create -f environment.yml")
+        print(f"  creating {folder.name}")
+        venv.create(folder, with_pip=True, symlinks=platform.system() != "Windows")
+    parts = [kind] + (["dev"] if dev else [])
+    for name in parts:
+        names = [name, "torch-cpu"] if name == "cpu" else [name]
+        wanted = digest(names)
+        covered = name == "replay" and any(
+            has_stamp(folder, k, digest([k, "torch-cpu"] if k == "cpu" else [k]))
+            for k in ("cpu", "gpu"))
+        if has_stamp(folder, name, wanted) or covered:
+            continue
+        if name == "cpu":
+            install_torch_cpu(python)
+        install_lock(python, name)
+        if name != "dev":
+            run([str(python), "-m", "pip", "install", "-q", "--no-deps", "-e", str(ROOT)],
+                what="turbo_lab itself (editable)")
+        (folder / f".turbo-lab-{name}").write_text(wanted)
+    print(f"Environment ready: {folder.name} ({' + '.join(parts)})")
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", nargs="?", default="auto", choices=("auto", *KINDS))
+    parser.add_argument("--dev", action="store_true", help="also the tools that the tests need")
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="folder (default .venv)")
+    args = parser.parse_args()
+    install(args.venv, wanted_kind(args.kind), dev=args.dev)
+
+
+if __name__ == "__main__":
+    main()
