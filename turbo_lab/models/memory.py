@@ -1,0 +1,112 @@
+"""Bytes that a conversation holds: keys and values, indexer keys and fixed states."""
+
+from __future__ import annotations
+
+from turbo_lab.core.errors import UsageError
+from turbo_lab.models.dtypes import Dtype, canonical_dtype, head_bytes, latent_bytes
+from turbo_lab.models.layers import Attention
+from turbo_lab.models.spec import ModelSpec
+
+
+def kv_heads_per_rank(kv_heads: int, *, tensor_parallel: int) -> int:
+    """KV heads that one tensor-parallel rank stores: ``max(1, kv_heads // tp)``.
+
+    With fewer KV heads than ranks each head is replicated. Source: vLLM's
+    ``get_num_kv_heads``. Raises UsageError when neither number divides the other.
+    """
+    if tensor_parallel < 1:
+        raise UsageError(f"tensor_parallel is {tensor_parallel}; allowed: whole numbers from 1.")
+    if kv_heads % tensor_parallel and tensor_parallel % kv_heads:
+        raise UsageError(
+            f"tensor_parallel is {tensor_parallel}, and the model has {kv_heads} KV heads; "
+            "one of the two must divide the other."
+        )
+    return max(1, kv_heads // tensor_parallel)
+
+
+def layer_bytes_per_token(layer: Attention, *, dtype: Dtype, tensor_parallel: int = 1) -> int:
+    """Bytes that one attention layer keeps for one token on one rank; 0 when it shares a cache.
+
+    K and V: ``heads_per_rank * (head_dim_k + head_dim_v) * element``. MLA: one latent of
+    ``kv_lora_rank + qk_rope_head_dim`` values that every rank keeps whole.
+    """
+    if layer.shares_kv:
+        return 0
+    if layer.latent is not None:
+        return latent_bytes(layer.latent.cached_dim, dtype=dtype)
+    heads = kv_heads_per_rank(layer.kv_heads, tensor_parallel=tensor_parallel)
+    return heads * head_bytes(layer.head_dim_k, layer.head_dim_v, dtype=dtype)
+
+
+def kv_bytes_per_token(spec: ModelSpec, *, dtype: Dtype = "bf16", tensor_parallel: int = 1) -> int:
+    """Bytes one token adds over all layers that store K and V for it, on one rank.
+
+    Sliding-window and chunked layers count (a token inside the window); fixed states and
+    indexer keys do not. ``dtype="auto"`` is the checkpoint's own.
+    """
+    kind = resolve_kv_dtype(spec, dtype=dtype)
+    return sum(
+        layer_bytes_per_token(layer, dtype=kind, tensor_parallel=tensor_parallel)
+        for layer in spec.attention_layers
+    )
+
+
+def kv_bytes_per_token_growing(
+    spec: ModelSpec, *, dtype: Dtype = "bf16", tensor_parallel: int = 1
+) -> int:
+    """Like :func:`kv_bytes_per_token`, only for layers that keep growing (full and MLA)."""
+    kind = resolve_kv_dtype(spec, dtype=dtype)
+    return sum(
+        layer_bytes_per_token(layer, dtype=kind, tensor_parallel=tensor_parallel)
+        for layer in spec.attention_layers
+        if layer.grows
+    )
+
+
+def kv_cache_bytes(
+    spec: ModelSpec, *, batch: int, context_tokens: int, dtype: Dtype = "bf16"
+) -> int:
+    """Bytes of keys and values that ``batch`` requests of ``context_tokens`` tokens must keep.
+
+    Formula: ``B * sum over layers of bytes_per_token * min(S, window)``; for a full-attention
+    model this is ``B * S * L * 2 * H_kv * D * element``. No block rounding (see
+    ``turbo_lab.estimate.capacity``), no states, no indexer keys.
+
+    Args:
+        spec: the model.
+        batch: requests, at least 0.
+        context_tokens: tokens of each request, prompt and reply together, at least 0.
+        dtype: number format of the cache, ``"auto"`` for the checkpoint's own.
+
+    Raises:
+        UsageError: for a negative count or an unknown dtype.
+    """
+    for name, value in (("batch", batch), ("context_tokens", context_tokens)):
+        if value < 0:
+            raise UsageError(f"{name} is {value}; allowed: whole numbers from 0.")
+    kind = resolve_kv_dtype(spec, dtype=dtype)
+    return batch * sum(
+        layer_bytes_per_token(layer, dtype=kind) * live_tokens(layer, context_tokens=context_tokens)
+        for layer in spec.attention_layers
+    )
+
+
+def live_tokens(layer: Attention, *, context_tokens: int) -> int:
+    """Tokens whose keys the layer still needs: all, or at most its window or chunk."""
+    if layer.window_tokens is None:
+        return context_tokens
+    return min(context_tokens, layer.window_tokens)
+
+
+def indexer_bytes_per_token(spec: ModelSpec) -> int:
+    """Bytes of sparse attention's indexer keys for one token over all layers, on every rank.
+
+    One fp8 key and an fp32 scale per 128 values: 132 bytes per layer for head_dim 128
+    (DeepSeek-V3.2: 8,052 over 61 layers). Source: vLLM's ``DeepseekV32IndexerCache``.
+    """
+    return sum(la.indexer.bytes_per_token for la in spec.attention_layers if la.indexer)
+
+
+def resolve_kv_dtype(spec: ModelSpec, *, dtype: str) -> Dtype:
+    """``auto`` becomes the checkpoint's own dtype; other names become the short ones."""
+    return canonical_dtype(spec.dtype if dtype == "auto" else dtype)
