@@ -1,0 +1,1 @@
+"""Inference servers as real processes: start, readiness, effective configuration, metrics, stop."""
