@@ -1,0 +1,1 @@
+"""Requests out, timelines back, over HTTP with server-sent events."""

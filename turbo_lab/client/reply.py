@@ -1,0 +1,123 @@
+"""From the payloads of one stream to chunks, text, usage and the finish reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from turbo_lab.metrics.timeline import VISIBLE_KINDS, Chunk
+
+DONE = b"[DONE]"
+ERROR_TEXT_CHARS = 500
+
+
+class ReplyReader:
+    """Collects one reply. One payload gives one ``Chunk``; token counts only as the server says.
+
+    With continuous usage a chunk's tokens are the growth of ``completion_tokens``. A chunk with
+    ``token_ids`` gives their number. Otherwise they are unknown (None).
+    """
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+        self.finish_reason: str | None = None
+        self.saw_done = False
+        self.usage: dict[str, Any] | None = None
+        self.error: str | None = None
+        self._text: list[str] = []
+        self._counted = 0
+        self._continuous = True
+
+    @property
+    def text(self) -> str:
+        """The visible reply so far (content; reasoning and tool text are not in it)."""
+        return "".join(self._text)
+
+    def take(self, event: bytes, data: bytes, *, t_s: float) -> None:
+        """Account for one event that arrived at ``t_s``."""
+        stripped = data.strip()
+        if not stripped:
+            return
+        if stripped == DONE:
+            self.saw_done = True
+            self.chunks.append(Chunk(t_s, None, "done"))
+            return
+        payload = _parse(stripped)
+        if payload is None or event == b"error" or _is_error(payload):
+            self._fail(payload, stripped, t_s)
+            return
+        self._take_payload(payload, t_s)
+
+    def _fail(self, payload: Mapping[str, Any] | None, raw: bytes, t_s: float) -> None:
+        self.chunks.append(Chunk(t_s, None, "error"))
+        if self.error is None:
+            what = "the server sent an error" if payload is not None else "not JSON"
+            self.error = f"{what} in the stream: {raw.decode(errors='replace')[:ERROR_TEXT_CHARS]}"
+
+    def _take_payload(self, payload: Mapping[str, Any], t_s: float) -> None:
+        choices = _mappings(payload.get("choices"))
+        usage = payload.get("usage")
+        kind = "usage" if usage and not choices else "other"
+        ids = 0
+        for choice in choices:
+            kind = _merge_kind(kind, self._take_choice(choice))
+            ids += len(choice.get("token_ids") or ())
+        self.chunks.append(Chunk(t_s, self._count(usage, ids, kind), kind))
+
+    def _take_choice(self, choice: Mapping[str, Any]) -> str:
+        if reason := choice.get("finish_reason"):
+            self.finish_reason = str(reason)
+        delta = choice.get("delta")
+        if not isinstance(delta, Mapping):
+            delta = {"content": choice.get("text")}
+        text = delta.get("content") or delta.get("refusal")
+        if text:
+            self._text.append(str(text))
+            return "content"
+        if delta.get("reasoning_content") or delta.get("reasoning"):
+            return "reasoning"
+        if delta.get("tool_calls") or delta.get("function_call"):
+            return "tool"
+        return "role" if delta.get("role") and not reason else "empty"
+
+    def _count(self, usage: Any, ids: int, kind: str) -> int | None:
+        """Tokens that this chunk brings: by continuous usage, else by its token ids, else None.
+
+        One usage object at the end counts the whole reply, not its chunk: the growth is a chunk's
+        own only while every chunk with text so far came with a count.
+        """
+        total = None
+        if isinstance(usage, Mapping):
+            self.usage = dict(usage)
+            total = usage.get("completion_tokens")
+        if not isinstance(total, int) or total < self._counted:
+            self._continuous = self._continuous and kind not in VISIBLE_KINDS
+            return ids or None
+        grown, self._counted = total - self._counted, total
+        return grown if self._continuous else ids or None
+
+
+def _parse(raw: bytes) -> Mapping[str, Any] | None:
+    try:
+        payload = json.loads(raw)
+    except ValueError:
+        return None
+    return payload if isinstance(payload, Mapping) else None
+
+
+def _is_error(payload: Mapping[str, Any]) -> bool:
+    return bool(payload.get("error")) or payload.get("object") == "error"
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The dicts of a list; anything else that garbage may hold is dropped."""
+    return [v for v in value if isinstance(v, Mapping)] if isinstance(value, list) else []
+
+
+_RANK = {"content": 6, "reasoning": 5, "tool": 4, "role": 3, "empty": 2, "usage": 1, "other": 0}
+
+
+def _merge_kind(a: str, b: str) -> str:
+    """The kind that matters more when one payload holds several choices."""
+    return a if _RANK[a] >= _RANK[b] else b

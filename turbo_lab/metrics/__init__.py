@@ -1,0 +1,1 @@
+"""What one request's events mean: TTFT, ITL, TPOT, E2E, throughput, goodput, cost."""

@@ -1,0 +1,1 @@
+"""What is asked of a server: requests, prompts and arrivals. A tokenizer is passed in."""
