@@ -1,0 +1,1 @@
+"""The ``turbo-lab`` command line: one file per command."""

@@ -1,0 +1,1 @@
+"""Showing results: plots and self-contained HTML pages."""
