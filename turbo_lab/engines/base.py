@@ -90,7 +90,7 @@ class GuardedProcess:
     leases: tuple[Path, ...] = ()
     grace_s: float = 0.0
     guard: subprocess.Popen | None = None
-    guard_pid: int | None = None
+    guard_token: str | None = None  # names the guardian when another process started it
     started_s: float = 0.0
 
     @property
@@ -121,13 +121,14 @@ class GuardedProcess:
         self.guard = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, env={**os.environ, **self.env}, start_new_session=True)
-        self.guard_pid = self.guard.pid
+        self.guard_token = guardian.process_token(self.guard.pid)
 
     def alive(self) -> bool:
         """True while the guardian runs, which is as long as its server does."""
         if self.guard is not None:
             return self.guard.poll() is None
-        return self.guard_pid is not None and guardian.process_token(self.guard_pid) is not None
+        token = self.guard_token
+        return token is not None and guardian.process_token(int(token.split("-")[0])) == token
 
     def wait_for(self, ready: Callable[[], bool], *, timeout_s: float, what: str) -> float:
         """Poll ``ready`` until true. Raises EngineError with the log's end when the server dies."""
@@ -162,13 +163,14 @@ class GuardedProcess:
 
     def stop(self, *, timeout_s: float = guardian.STOP_TIMEOUT_S + 10.0) -> None:
         """Ask the guardian to end the server's group, and wait until it has."""
-        if self.guard_pid is None or not self.alive():
+        if self.guard_token is None or not self.alive():
             return
+        pid = int(self.guard_token.split("-")[0])
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.guard_pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + timeout_s
         while self.alive() and time.monotonic() < deadline:
             time.sleep(0.05)
         if self.alive():
-            raise EngineError(f"the guardian {self.guard_pid} did not end its server in "
-                              f"{timeout_s:.0f} s; log: {self.log}")
+            raise EngineError(f"the guardian {pid} did not end its server in {timeout_s:.0f} s; "
+                              f"log: {self.log}")

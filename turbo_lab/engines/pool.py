@@ -1,0 +1,154 @@
+"""Running servers that notebooks share: equal arguments, one start.
+
+Each server of a pool lies in a folder of its own with its state, log and leases. A server lives as
+long as a process holds a lease on it (a kernel that uses it, or the run that opened the session)
+and ``grace_s`` longer, so that a learner can close one notebook and open the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from turbo_lab.core import host
+from turbo_lab.core.errors import EngineError
+from turbo_lab.engines import guardian, vllm_cli
+from turbo_lab.engines.args import VllmArgs
+from turbo_lab.engines.vllm_server import VllmServer
+
+POOL_VARIABLE = "TURBO_LAB_POOL_DIR"
+GRACE_BY_HAND_S = 600.0
+MAX_IDLE_SERVERS = 1  # beside the one about to start: two models fit into a laptop's memory
+
+
+class ServerPool:
+    """Servers under one folder. ``grace_s``: how long a server outlives its last lease."""
+
+    def __init__(self, folder: Path, *, grace_s: float = GRACE_BY_HAND_S) -> None:
+        self.folder, self.grace_s = folder, grace_s
+
+    @property
+    def session_leases(self) -> Path:
+        """Leases that hold every server of this pool."""
+        return self.folder / "session"
+
+    def acquire(self, args: VllmArgs) -> VllmServer:
+        """A ready server with these arguments: a running one, else a new one (30-45 s on CPU).
+
+        The lease is this process: the server stays while the process lives. ``load_s`` of the
+        result is the load time measured when the server was started. Raises EngineError.
+        """
+        from filelock import FileLock
+
+        entry = self.folder / self._key(args)
+        try:
+            entry.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EngineError(f"cannot write to {entry}: {error.strerror}. Set TURBO_LAB_CACHE to "
+                              "another folder.") from error
+        with FileLock(entry / "lock"):
+            server = self._running(entry, args)
+            if server is None:
+                self._make_room(entry)
+                server = VllmServer(args, folder=entry, leases=(self.session_leases,),
+                                    grace_s=self.grace_s).start()
+                self._write_state(entry, server)
+            else:
+                guardian.add_lease(entry / "leases")
+            if server.load_s is None:
+                server.wait_ready()
+                self._write_state(entry, server)
+        return server
+
+    def servers(self) -> list[dict]:
+        """State of every server that runs now: folder, port, load time, arguments."""
+        found = []
+        for path in sorted(self.folder.glob("*/state.json")):
+            state = self._read_state(path.parent)
+            if state and guardian.process_token(int(state["guard"].split("-")[0])) == state["guard"]:
+                found.append({"folder": str(path.parent), **state})
+        return found
+
+    def stop_all(self) -> int:
+        """End every server of this pool; returns how many there were."""
+        states = self.servers()
+        for state in states:
+            self._stop(state)
+        return len(states)
+
+    def _key(self, args: VllmArgs) -> str:
+        version = f"{vllm_cli.vllm_version()}|{os.environ.get('CUDA_VISIBLE_DEVICES')}"
+        return f"{args.digest()}-{hashlib.sha256(version.encode()).hexdigest()[:4]}"
+
+    def _running(self, entry: Path, args: VllmArgs) -> VllmServer | None:
+        state = self._read_state(entry)
+        if not state:
+            return None
+        server = VllmServer(args, folder=entry)
+        server.port, server.load_s = state["port"], state["load_s"]
+        server.process.guard_token = state["guard"]
+        return server if server.alive() else None
+
+    def _make_room(self, keep: Path) -> None:
+        """End servers that only the session or the grace period keeps, oldest first."""
+        idle = [s for s in self.servers() if Path(s["folder"]) != keep
+                and not guardian.has_living_lease([Path(s["folder"]) / "leases"])]
+        idle.sort(key=lambda s: (Path(s["folder"]) / "state.json").stat().st_mtime)
+        for state in idle[: max(0, len(idle) - MAX_IDLE_SERVERS + 1)]:
+            self._stop(state)
+
+    @staticmethod
+    def _stop(state: dict) -> None:
+        from turbo_lab.engines.base import GuardedProcess
+
+        GuardedProcess([], Path(state["folder"]), {}, guard_token=state["guard"]).stop()
+        (Path(state["folder"]) / "state.json").unlink(missing_ok=True)
+
+    @staticmethod
+    def _read_state(entry: Path) -> dict | None:
+        try:
+            return json.loads((entry / "state.json").read_text())
+        except (OSError, ValueError):
+            return None
+
+    @staticmethod
+    def _write_state(entry: Path, server: VllmServer) -> None:
+        partial = entry / "state.part"
+        partial.write_text(json.dumps({
+            "port": server.port, "guard": server.process.guard_token, "load_s": server.load_s,
+            "model": server.args.model, "dtype": server.args.dtype}))
+        partial.replace(entry / "state.json")
+
+
+def current_pool() -> ServerPool:
+    """The pool of the run this process belongs to, else the learner's own in the cache folder."""
+    if folder := os.environ.get(POOL_VARIABLE):
+        return ServerPool(Path(folder), grace_s=0.0)  # the run's own lease keeps its servers
+    return ServerPool(host.cache_folder() / "pool")
+
+
+def shared_server(args: VllmArgs) -> VllmServer:
+    """A ready server with these arguments from the current pool (see ``ServerPool.acquire``)."""
+    return current_pool().acquire(args)
+
+
+@contextlib.contextmanager
+def pool_session(folder: Path) -> Iterator[ServerPool]:
+    """One pool for this process and its children; all its servers end with the block."""
+    pool = ServerPool(folder, grace_s=0.0)
+    lease = guardian.add_lease(pool.session_leases)
+    before = os.environ.get(POOL_VARIABLE)
+    os.environ[POOL_VARIABLE] = str(folder)
+    try:
+        yield pool
+    finally:
+        lease.unlink(missing_ok=True)
+        if before is None:
+            os.environ.pop(POOL_VARIABLE, None)
+        else:
+            os.environ[POOL_VARIABLE] = before
+        pool.stop_all()

@@ -1,0 +1,103 @@
+"""``transformers serve``: a second real server, and the greedy reference for the first."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from turbo_lab.core import host
+from turbo_lab.core.errors import EngineError, MissingDependencyError
+from turbo_lab.engines.base import GuardedProcess, free_port, http_get, require_free_port
+from turbo_lab.engines.vllm_server import check_model_folder
+
+
+class TransformersServer:
+    """One ``transformers serve`` process for one model. A context manager, like ``VllmServer``."""
+
+    def __init__(self, model: str, *, dtype: str = "float32", device: str = "cpu",
+                 threads: int | None = None, folder: Path | None = None,
+                 port: int | None = None) -> None:
+        if host.package_version("transformers") is None:
+            raise MissingDependencyError("transformers", needed_for="transformers serve")
+        check_model_folder(model)
+        self.model_name, self.dtype, self.device = model, dtype, device
+        self.port = require_free_port(port) if port else free_port()
+        env = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false",
+               "OMP_NUM_THREADS": str(threads or host.cores_granted())}
+        if Path(model).is_dir():
+            env["HF_HUB_OFFLINE"] = "1"
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-transformers-{self.port}"
+        self.process = GuardedProcess(
+            command=[sys.executable, "-m", "transformers.cli.transformers", "serve", model,
+                     "--host", "127.0.0.1", "--port", str(self.port), "--device", device,
+                     "--dtype", dtype],
+            folder=folder or host.cache_folder() / "servers" / name, env=env)
+        self.load_s: float | None = None
+
+    @property
+    def base_url(self) -> str:
+        """Root of the server's address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """The server's log file, kept after its end."""
+        return self.process.log
+
+    def start(self) -> Self:
+        """Start the process; returns at once. Raises EngineError."""
+        self.process.start()
+        return self
+
+    def wait_ready(self, timeout_s: float = 300.0) -> float:
+        """Wait until the server answers. Returns the load time in seconds; raises EngineError."""
+        self.load_s = self.process.wait_for(
+            lambda: http_get(self.base_url, "/health", timeout_s=5.0)[0] == 200,
+            timeout_s=timeout_s, what="transformers serve")
+        return self.load_s
+
+    def effective_config(self) -> dict[str, Any]:
+        """Version, model and settings. Raises EngineError when the server does not answer.
+
+        The server has no endpoint that tells its configuration (``/v1/models`` scans the hub's
+        cache folder and fails where there is none), so this is its command line, confirmed alive.
+        """
+        try:
+            status, _ = http_get(self.base_url, "/health")
+        except OSError as error:
+            raise EngineError(f"the server is gone: {error}\n{self.process.explain()}") from error
+        if status != 200:
+            raise EngineError(f"/health answered {status}\n{self.process.explain()}")
+        return {"engine": "transformers", "version": host.package_version("transformers"),
+                "model": self.model_name, "dtype": self.dtype, "device": self.device,
+                "command": self.process.command, "environment": dict(self.process.env)}
+
+    def metrics(self) -> dict[str, float]:
+        """No counters: ``transformers serve`` publishes none."""
+        return {}
+
+    def alive(self) -> bool:
+        """True while the server process runs."""
+        return self.process.alive()
+
+    def stop(self) -> None:
+        """End the server's process group. Safe to call twice."""
+        self.process.stop()
+
+    def __enter__(self) -> Self:
+        """Start and wait for readiness."""
+        self.start()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        """Stop, whatever happened."""
+        self.stop()
