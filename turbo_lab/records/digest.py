@@ -44,6 +44,12 @@ def file_sha256(path: str | Path) -> str:
     return "sha256:" + total.hexdigest()
 
 
+def folder_sha256(folder: str | Path, *, pattern: str = "*.safetensors") -> str | None:
+    """One digest over all weight files of a model folder, names included; None without any."""
+    files = sorted(Path(folder).glob(pattern))
+    return digest_of({file.name: file_sha256(file) for file in files}) if files else None
+
+
 def record_digest(record: Record) -> str:
     """The digest a record ought to carry: over all its fields but the digest itself."""
     return digest_of(record.model_dump(mode="json", exclude={"digest"}))
