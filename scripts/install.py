@@ -85,14 +85,28 @@ def install_torch_cpu(python: Path) -> None:
     if local.returncode == 0:
         print(f"  {pin}: from the package sources that pip is configured with")
         return
-    run([*pip, "--retries", "2", "--timeout", "60", "--extra-index-url", TORCH_CPU_INDEX, pin],
-        what=f"{pin} from PyTorch's CPU index")
+    run(
+        [*pip, "--retries", "2", "--timeout", "60", "--extra-index-url", TORCH_CPU_INDEX, pin],
+        what=f"{pin} from PyTorch's CPU index",
+    )
 
 
 def install_lock(python: Path, name: str) -> None:
     """One lock, hashes checked, dependencies taken from the lock alone."""
-    run([str(python), "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "-r",
-         str(LOCKS / f"{name}.lock")], what=f"requirements/{name}.lock")
+    run(
+        [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-deps",
+            "--require-hashes",
+            "-r",
+            str(LOCKS / f"{name}.lock"),
+        ],
+        what=f"requirements/{name}.lock",
+    )
 
 
 def install(folder: Path, kind: str, *, dev: bool) -> None:
@@ -100,8 +114,10 @@ def install(folder: Path, kind: str, *, dev: bool) -> None:
     python = venv_python(folder)
     if not python.exists():
         if sys.version_info < (3, 11):  # noqa: UP036 - this file also runs under an old python3
-            sys.exit(f"Python 3.11 or newer is needed; this is {platform.python_version()}. "
-                     "Install it, or make one with: conda env create -f environment.yml")
+            sys.exit(
+                f"Python 3.11 or newer is needed; this is {platform.python_version()}. "
+                "Install it, or make one with: conda env create -f environment.yml"
+            )
         print(f"  creating {folder.name}")
         venv.create(folder, with_pip=True, symlinks=platform.system() != "Windows")
     parts = [kind] + (["dev"] if dev else [])
@@ -110,23 +126,27 @@ def install(folder: Path, kind: str, *, dev: bool) -> None:
         wanted = digest(names)
         covered = name == "replay" and any(
             has_stamp(folder, k, digest([k, "torch-cpu"] if k == "cpu" else [k]))
-            for k in ("cpu", "gpu"))
+            for k in ("cpu", "gpu")
+        )
         if has_stamp(folder, name, wanted) or covered:
             continue
         if name == "cpu":
             install_torch_cpu(python)
         install_lock(python, name)
         if name != "dev":
-            run([str(python), "-m", "pip", "install", "-q", "--no-deps", "-e", str(ROOT)],
-                what="turbo_lab itself (editable)")
+            run(
+                [str(python), "-m", "pip", "install", "-q", "--no-deps", "-e", str(ROOT)],
+                what="turbo_lab itself (editable)",
+            )
         (folder / f".turbo-lab-{name}").write_text(wanted)
     print(f"Environment ready: {folder.name} ({' + '.join(parts)})")
 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", nargs="?", default="auto", choices=("auto", *KINDS))
     parser.add_argument("--dev", action="store_true", help="also the tools that the tests need")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="folder (default .venv)")

@@ -55,8 +55,13 @@ def pip_find_links() -> list[str]:
 
 
 def compile_lock(
-    name: str, requirements: list[str], *, left_out: dict[str, str], marker: str,
-    constraints: list[Path], extra: list[str],
+    name: str,
+    requirements: list[str],
+    *,
+    left_out: dict[str, str],
+    marker: str,
+    constraints: list[Path],
+    extra: list[str],
 ) -> str:
     """Resolve ``requirements`` and return the lock's text without uv's header."""
     with tempfile.TemporaryDirectory() as folder:
@@ -64,9 +69,21 @@ def compile_lock(
         source.write_text("".join(f"{r} {marker}\n" for r in requirements))
         overrides.write_text("".join(f"{p} ; python_version < '0'\n" for p in left_out))
         command = [
-            uv(), "pip", "compile", str(source), "--no-config", "--universal",
-            "--override", str(overrides), "--python-version", PYTHON, "--generate-hashes",
-            "--no-header", "--no-annotate", "--quiet", *extra,
+            uv(),
+            "pip",
+            "compile",
+            str(source),
+            "--no-config",
+            "--universal",
+            "--override",
+            str(overrides),
+            "--python-version",
+            PYTHON,
+            "--generate-hashes",
+            "--no-header",
+            "--no-annotate",
+            "--quiet",
+            *extra,
         ]
         for path in constraints:
             command += ["--constraint", str(path)]
@@ -87,8 +104,10 @@ def split_torch(text: str) -> tuple[str, str]:
 
 def header(name: str, left_out: dict[str, str]) -> str:
     """The comment at the top of a lock."""
-    lines = [f"# {name}: made by scripts/lock.py from pyproject.toml. Do not edit by hand.",
-             "# Install with scripts/install.py (pip --no-deps --require-hashes). Left out:"]
+    lines = [
+        f"# {name}: made by scripts/lock.py from pyproject.toml. Do not edit by hand.",
+        "# Install with scripts/install.py (pip --no-deps --require-hashes). Left out:",
+    ]
     return "\n".join(lines + [f"#   {p}: {why}" for p, why in left_out.items()]) + "\n"
 
 
@@ -100,22 +119,34 @@ def build(folder: Path) -> None:
     links = [arg for link in pip_find_links() for arg in ("--find-links", link)]
 
     cpu_in = base + [r.replace("torch==2.13.0", "torch==2.13.0+cpu") for r in extras["cpu"]]
-    cpu_extra = links or ["--extra-index-url", TORCH_CPU_INDEX, "--index-strategy",
-                          "unsafe-best-match"]
-    text = compile_lock("cpu", cpu_in, left_out=LEFT_OUT_CPU, marker=linux, constraints=[],
-                        extra=cpu_extra)
+    cpu_extra = links or [
+        "--extra-index-url",
+        TORCH_CPU_INDEX,
+        "--index-strategy",
+        "unsafe-best-match",
+    ]
+    text = compile_lock(
+        "cpu", cpu_in, left_out=LEFT_OUT_CPU, marker=linux, constraints=[], extra=cpu_extra
+    )
     text, torch = split_torch(text)
     (folder / "cpu.lock").write_text(header("cpu", LEFT_OUT_CPU) + text)
     (folder / "torch-cpu.lock").write_text(
         "# The CPU build of torch; PyPI does not host it. scripts/install.py knows the index.\n"
-        + torch)
+        + torch
+    )
     shared = [folder / "cpu.lock"]
     for name, wanted, marker in (("replay", base, ""), ("dev", extras["dev"], "")):
         text = compile_lock(name, wanted, left_out={}, marker=marker, constraints=shared, extra=[])
         (folder / f"{name}.lock").write_text(header(name, {}) + text)
     gpu_left_out = {k: v for k, v in LEFT_OUT.items() if not k.startswith("torch")}
-    text = compile_lock("gpu", base + extras["gpu"], left_out=gpu_left_out, marker=linux,
-                        constraints=[folder / "replay.lock"], extra=[])
+    text = compile_lock(
+        "gpu",
+        base + extras["gpu"],
+        left_out=gpu_left_out,
+        marker=linux,
+        constraints=[folder / "replay.lock"],
+        extra=[],
+    )
     (folder / "gpu.lock").write_text(header("gpu", gpu_left_out) + text)
 
 
@@ -129,8 +160,11 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder))
-        stale = [p.name for p in Path(folder).glob("*.lock")
-                 if p.read_text() != (LOCKS / p.name).read_text()]
+        stale = [
+            p.name
+            for p in Path(folder).glob("*.lock")
+            if p.read_text() != (LOCKS / p.name).read_text()
+        ]
     if stale:
         sys.exit(f"stale: {', '.join(stale)}; run python scripts/lock.py")
 

@@ -24,20 +24,27 @@ Examples:
 
 
 def serve(
-    model: Annotated[str | None, typer.Argument(
-        help="Folder or Hugging Face id (default: the bundled model).")] = None,
-    port: Annotated[int | None, typer.Option(help="Port on loopback (default: a free one).")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="Folder or Hugging Face id (default: the bundled model).")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port on loopback (default: a free one).")
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or auto.")] = None,
     kv_cache_gib: Annotated[float | None, typer.Option(help="Size of the KV pool in GiB.")] = None,
     max_model_len: Annotated[int, typer.Option(help="Longest sequence in tokens.")] = 2048,
     max_num_seqs: Annotated[int, typer.Option(help="Most sequences in one step.")] = 16,
     mode: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
-    flag: Annotated[list[str] | None, typer.Option(
-        help="Any further flag of vllm serve, as --name or --name=value; repeatable.")] = None,
-    flags: Annotated[bool, typer.Option(
-        "--flags", help="List every flag of the installed vllm serve and exit.")] = False,
-    as_json: Annotated[bool, typer.Option(
-        "--json", help="Print one JSON object when ready.")] = False,
+    flag: Annotated[
+        list[str] | None,
+        typer.Option(help="Any further flag of vllm serve, as --name or --name=value; repeatable."),
+    ] = None,
+    flags: Annotated[
+        bool, typer.Option("--flags", help="List every flag of the installed vllm serve and exit.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object when ready.")
+    ] = False,
 ) -> None:
     """Start a real ``vllm serve`` and keep it until Ctrl-C."""
     from turbo_lab.core.config import resolve_dials
@@ -52,19 +59,32 @@ def serve(
     say = (lambda _: None) if as_json else print
     changes = {"dtype": dtype, "kv_cache_gib": kv_cache_gib}
     args = default_args(
-        resolve_dials(mode), model=model, report=say, max_model_len=max_model_len,
-        max_num_seqs=max_num_seqs, extra=tuple(_pair(f) for f in flag or []),
-        **{name: value for name, value in changes.items() if value is not None})
+        resolve_dials(mode),
+        model=model,
+        report=say,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        extra=tuple(_pair(f) for f in flag or []),
+        **{name: value for name, value in changes.items() if value is not None},
+    )
     say("Starting vllm serve (30-45 s on CPU) ...")
     with VllmServer(args, port=port) as server:
-        facts = {"base_url": server.base_url, "model": server.model_name, "load_s": server.load_s,
-                 "kv_cache_tokens": server.kv_cache_tokens(), "log": str(server.log)}
+        facts = {
+            "base_url": server.base_url,
+            "model": server.model_name,
+            "load_s": server.load_s,
+            "kv_cache_tokens": server.kv_cache_tokens(),
+            "log": str(server.log),
+        }
         if as_json:
             print(json.dumps(facts), flush=True)
         else:
-            print(f"Ready after {server.load_s:.1f} s: {server.base_url}/v1  (model name: "
-                  f"{server.model_name}; KV pool: {facts['kv_cache_tokens']:,} tokens)\n"
-                  f"Log: {server.log}\nStop with Ctrl-C.", flush=True)
+            print(
+                f"Ready after {server.load_s:.1f} s: {server.base_url}/v1  (model name: "
+                f"{server.model_name}; KV pool: {facts['kv_cache_tokens']:,} tokens)\n"
+                f"Log: {server.log}\nStop with Ctrl-C.",
+                flush=True,
+            )
         _wait(server)
 
 

@@ -18,7 +18,7 @@ EFFORT_VARIABLE = "TURBO_LAB_EFFORT"
 
 @dataclass(frozen=True)
 class Dials:
-    """What a lesson runs with. ``mode`` is never ``auto`` here; ``reason`` says why it was chosen."""
+    """What a lesson runs with. ``mode`` is never ``auto`` here; ``reason`` says why."""
 
     mode: Literal["replay", "cpu", "gpu"]
     effort: Effort
@@ -54,11 +54,14 @@ def resolve_dials(mode: str = "auto", effort: str = "quick") -> Dials:
             return Dials("gpu", chosen_effort, f"vLLM and {host.gpus()[0].name} are here")
         return Dials("cpu", chosen_effort, "vLLM is here, a GPU it could use is not")
     if not has_engine:
-        raise UsageError(f"mode={asked!r} needs vLLM, and {_no_engine_reason()}. "
-                         "Use mode='replay', or install: python scripts/install.py " + asked)
+        raise UsageError(
+            f"mode={asked!r} needs vLLM, and {_no_engine_reason()}. "
+            "Use mode='replay', or install: python scripts/install.py " + asked
+        )
     if asked == "gpu" and not host.gpus():
-        raise UsageError("mode='gpu', but nvidia-smi shows no GPU here. "
-                         "Use mode='cpu' or mode='replay'.")
+        raise UsageError(
+            "mode='gpu', but nvidia-smi shows no GPU here. Use mode='cpu' or mode='replay'."
+        )
     return Dials(asked, chosen_effort, "asked for")
 
 

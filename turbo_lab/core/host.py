@@ -87,8 +87,11 @@ def gpus() -> tuple[Gpu, ...]:
     """NVIDIA GPUs as nvidia-smi lists them; empty where there is none."""
     if not shutil.which("nvidia-smi"):
         return ()
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version",
-             "--format=csv,noheader,nounits"]
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,memory.total,driver_version",
+        "--format=csv,noheader,nounits",
+    ]
     try:
         out = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (subprocess.SubprocessError, OSError):

@@ -70,38 +70,56 @@ class VllmArgs:
         known = [f.name for f in dataclasses.fields(cls)]
         for name in values:
             if name not in known:
-                raise UsageError(f"unknown engine argument {name!r}.{did_you_mean(name, known)} "
-                                 "Other flags of vllm serve go into extra=((flag, value),).")
+                raise UsageError(
+                    f"unknown engine argument {name!r}.{did_you_mean(name, known)} "
+                    "Other flags of vllm serve go into extra=((flag, value),)."
+                )
         if isinstance(values.get("speculative_config"), dict):
             values["speculative_config"] = json.dumps(values["speculative_config"], sort_keys=True)
         return cls(**values)
 
     def replace(self, **changes: Any) -> Self:
         """The same arguments with some changed; unknown names are refused."""
-        return type(self).make(**{**{f.name: getattr(self, f.name)
-                                     for f in dataclasses.fields(self)}, **changes})
+        return type(self).make(
+            **{**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)}, **changes}
+        )
 
     def digest(self) -> str:
         """Short name of these arguments: equal arguments, equal digest."""
         return hashlib.sha256(
-            json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+            json.dumps(dataclasses.asdict(self), sort_keys=True).encode()
+        ).hexdigest()[:12]
 
     def flags(self) -> list[str]:
         """Arguments of ``vllm serve`` after the model; host and port are added by the server."""
-        flags = ["--served-model-name", self.served_model_name, "--dtype", self.dtype,
-                 "--max-model-len", str(self.max_model_len), "--max-num-seqs",
-                 str(self.max_num_seqs), "--seed", str(self.seed),
-                 "--tensor-parallel-size", str(self.tensor_parallel_size)]
-        optional = {"--max-num-batched-tokens": self.max_num_batched_tokens,
-                    "--block-size": self.block_size,
-                    "--gpu-memory-utilization": self.gpu_memory_utilization,
-                    "--speculative-config": self.speculative_config}
+        flags = [
+            "--served-model-name",
+            self.served_model_name,
+            "--dtype",
+            self.dtype,
+            "--max-model-len",
+            str(self.max_model_len),
+            "--max-num-seqs",
+            str(self.max_num_seqs),
+            "--seed",
+            str(self.seed),
+            "--tensor-parallel-size",
+            str(self.tensor_parallel_size),
+        ]
+        optional = {
+            "--max-num-batched-tokens": self.max_num_batched_tokens,
+            "--block-size": self.block_size,
+            "--gpu-memory-utilization": self.gpu_memory_utilization,
+            "--speculative-config": self.speculative_config,
+        }
         for flag, value in optional.items():
             if value is not None:
                 flags += [flag, str(value)]
-        defaults = {"--kv-cache-dtype": (self.kv_cache_dtype, "auto"),
-                    "--load-format": (self.load_format, "auto"),
-                    "--scheduling-policy": (self.scheduling_policy, "fcfs")}
+        defaults = {
+            "--kv-cache-dtype": (self.kv_cache_dtype, "auto"),
+            "--load-format": (self.load_format, "auto"),
+            "--scheduling-policy": (self.scheduling_policy, "fcfs"),
+        }
         for flag, (value, default) in defaults.items():
             if value != default:
                 flags += [flag, value]
@@ -116,8 +134,11 @@ class VllmArgs:
 
     def environment(self) -> dict[str, str]:
         """Environment variables of the server process."""
-        values = {"VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
-                  "TOKENIZERS_PARALLELISM": "false"}
+        values = {
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_SERVER_DEV_MODE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
         if self.device == "cpu":
             values["VLLM_CPU_KVCACHE_SPACE"] = str(int(self.kv_cache_gib or 1))
             values["VLLM_CPU_OMP_THREADS_BIND"] = self._thread_binding()
@@ -132,4 +153,6 @@ class VllmArgs:
         if ranks > len(cores):
             return "|".join(str(cores[rank % len(cores)]) for rank in range(ranks))
         share = len(cores) // ranks
-        return "|".join(",".join(map(str, cores[r * share:(r + 1) * share])) for r in range(ranks))
+        return "|".join(
+            ",".join(map(str, cores[r * share : (r + 1) * share])) for r in range(ranks)
+        )

@@ -61,8 +61,10 @@ def require_free_port(port: int) -> int:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise UsageError(f"port {port} is taken ({error.strerror}). Leave the port out to get "
-                             "a free one, or name another.") from error
+            raise UsageError(
+                f"port {port} is taken ({error.strerror}). Leave the port out to get "
+                "a free one, or name another."
+            ) from error
     return port
 
 
@@ -110,17 +112,32 @@ class GuardedProcess:
             guardian.add_lease(own)
             self.log.write_text(f"$ {' '.join(self.command)}\n")
         except OSError as error:
-            raise EngineError(f"cannot write to {self.folder}: {error.strerror or error}. Free some "
-                              "space or set TURBO_LAB_CACHE to another folder.") from error
+            raise EngineError(
+                f"cannot write to {self.folder}: {error.strerror or error}. Free some "
+                "space or set TURBO_LAB_CACHE to another folder."
+            ) from error
         command = [sys.executable, "-m", "turbo_lab.engines.guardian"]
         for lease in (own, *self.leases):
             command += ["--leases", str(lease)]
-        command += ["--grace-s", str(self.grace_s), "--status", str(self.status),
-                    "--log", str(self.log), "--", *self.command]
+        command += [
+            "--grace-s",
+            str(self.grace_s),
+            "--status",
+            str(self.status),
+            "--log",
+            str(self.log),
+            "--",
+            *self.command,
+        ]
         self.started_s = time.monotonic()
         self.guard = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, env={**os.environ, **self.env}, start_new_session=True)
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **self.env},
+            start_new_session=True,
+        )
         self.guard_token = guardian.process_token(self.guard.pid)
 
     def alive(self) -> bool:
@@ -141,8 +158,10 @@ class GuardedProcess:
                 raise EngineError(f"{what} ended while starting.\n{self.explain()}")
             if time.monotonic() > deadline:
                 self.stop()
-                raise EngineError(f"{what} was not ready within {timeout_s:.0f} s and was stopped."
-                                  f"\n{self.explain()}")
+                raise EngineError(
+                    f"{what} was not ready within {timeout_s:.0f} s and was stopped."
+                    f"\n{self.explain()}"
+                )
             time.sleep(0.1)
 
     def explain(self) -> str:
@@ -172,5 +191,6 @@ class GuardedProcess:
         while self.alive() and time.monotonic() < deadline:
             time.sleep(0.05)
         if self.alive():
-            raise EngineError(f"the guardian {pid} did not end its server in {timeout_s:.0f} s; "
-                              f"log: {self.log}")
+            raise EngineError(
+                f"the guardian {pid} did not end its server in {timeout_s:.0f} s; log: {self.log}"
+            )

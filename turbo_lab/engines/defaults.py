@@ -22,8 +22,9 @@ def gpu_model(memory_bytes: int) -> str:
     return next(name for least, name in GPU_MODELS if memory_bytes >= least)
 
 
-def default_args(dials: Dials, *, model: str | None = None,
-                 report: Callable[[str], None] = print, **changes: Any) -> VllmArgs:
+def default_args(
+    dials: Dials, *, model: str | None = None, report: Callable[[str], None] = print, **changes: Any
+) -> VllmArgs:
     """Arguments of the default server in this mode; ``changes`` replace single ones.
 
     On CPU the bundled model is served with the dtype and cores that this machine measured as
@@ -31,12 +32,15 @@ def default_args(dials: Dials, *, model: str | None = None,
     UsageError in replay mode, where nothing is started.
     """
     if not dials.live:
-        raise UsageError("replay mode starts no engine. Use mode='cpu' or mode='gpu' "
-                         f"(this machine: {dials.reason}).")
+        raise UsageError(
+            "replay mode starts no engine. Use mode='cpu' or mode='gpu' "
+            f"(this machine: {dials.reason})."
+        )
     if dials.mode == "gpu":
         name = model or gpu_model(host.gpus()[0].memory_bytes)
-        return VllmArgs.make(**{"model": name, "device": "gpu", "dtype": "auto",
-                                "enforce_eager": False, **changes})
+        return VllmArgs.make(
+            **{"model": name, "device": "gpu", "dtype": "auto", "enforce_eager": False, **changes}
+        )
     values: dict[str, Any] = {"model": local_model.resolve_model(model, report=report)}
     if not {"dtype", "cores"} <= changes.keys():
         settings = cpu_settings(report=report)

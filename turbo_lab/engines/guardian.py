@@ -89,7 +89,7 @@ def stop_group(pgid: int, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
 
 
 def die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the parent dies, so that even a killed guardian leaves none."""
+    """Ask for SIGTERM when the parent dies, so that even a killed guardian leaves no server."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGTERM)
@@ -98,8 +98,9 @@ def die_with_parent() -> None:
 class Guardian:
     """Runs one command until it ends, is asked to end, or nobody holds a lease any more."""
 
-    def __init__(self, command: list[str], *, leases: list[Path], grace_s: float, status: Path,
-                 log: Path) -> None:
+    def __init__(
+        self, command: list[str], *, leases: list[Path], grace_s: float, status: Path, log: Path
+    ) -> None:
         self.command, self.leases, self.grace_s = command, leases, grace_s
         self.status, self.log = status, log
         self.stop_reason: str | None = None
@@ -111,8 +112,13 @@ class Guardian:
         with self.log.open("ab") as log:
             try:
                 child = subprocess.Popen(
-                    self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    start_new_session=True, preexec_fn=die_with_parent)
+                    self.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
             except OSError as error:
                 log.write(f"cannot run {self.command[0]}: {error}\n".encode())
                 self._write(returncode=127, reason="the command cannot be run", pgid=None)
@@ -120,8 +126,9 @@ class Guardian:
         self._write(returncode=None, reason=None, pgid=child.pid)
         code = self._watch(child)
         stop_group(child.pid)
-        self._write(returncode=code, reason=self.stop_reason or "the server ended by itself",
-                    pgid=child.pid)
+        self._write(
+            returncode=code, reason=self.stop_reason or "the server ended by itself", pgid=child.pid
+        )
         return code
 
     def _ask(self, reason: str) -> None:
@@ -160,8 +167,12 @@ def main() -> None:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    sys.exit(Guardian(command, leases=args.leases, grace_s=args.grace_s, status=args.status,
-                      log=args.log).run() & 0xFF)
+    sys.exit(
+        Guardian(
+            command, leases=args.leases, grace_s=args.grace_s, status=args.status, log=args.log
+        ).run()
+        & 0xFF
+    )
 
 
 if __name__ == "__main__":

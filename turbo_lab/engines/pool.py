@@ -48,14 +48,16 @@ class ServerPool:
         try:
             entry.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise EngineError(f"cannot write to {entry}: {error.strerror}. Set TURBO_LAB_CACHE to "
-                              "another folder.") from error
+            raise EngineError(
+                f"cannot write to {entry}: {error.strerror}. Set TURBO_LAB_CACHE to another folder."
+            ) from error
         with FileLock(entry / "lock"):
             server = self._running(entry, args)
             if server is None:
                 self._make_room(entry)
-                server = VllmServer(args, folder=entry, leases=(self.session_leases,),
-                                    grace_s=self.grace_s).start()
+                server = VllmServer(
+                    args, folder=entry, leases=(self.session_leases,), grace_s=self.grace_s
+                ).start()
                 self._write_state(entry, server)
             else:
                 guardian.add_lease(entry / "leases")
@@ -69,7 +71,10 @@ class ServerPool:
         found = []
         for path in sorted(self.folder.glob("*/state.json")):
             state = self._read_state(path.parent)
-            if state and guardian.process_token(int(state["guard"].split("-")[0])) == state["guard"]:
+            if (
+                state
+                and guardian.process_token(int(state["guard"].split("-")[0])) == state["guard"]
+            ):
                 found.append({"folder": str(path.parent), **state})
         return found
 
@@ -95,8 +100,12 @@ class ServerPool:
 
     def _make_room(self, keep: Path) -> None:
         """End servers that only the session or the grace period keeps, oldest first."""
-        idle = [s for s in self.servers() if Path(s["folder"]) != keep
-                and not guardian.has_living_lease([Path(s["folder"]) / "leases"])]
+        idle = [
+            s
+            for s in self.servers()
+            if Path(s["folder"]) != keep
+            and not guardian.has_living_lease([Path(s["folder"]) / "leases"])
+        ]
         idle.sort(key=lambda s: (Path(s["folder"]) / "state.json").stat().st_mtime)
         for state in idle[: max(0, len(idle) - MAX_IDLE_SERVERS + 1)]:
             self._stop(state)
@@ -118,9 +127,17 @@ class ServerPool:
     @staticmethod
     def _write_state(entry: Path, server: VllmServer) -> None:
         partial = entry / "state.part"
-        partial.write_text(json.dumps({
-            "port": server.port, "guard": server.process.guard_token, "load_s": server.load_s,
-            "model": server.args.model, "dtype": server.args.dtype}))
+        partial.write_text(
+            json.dumps(
+                {
+                    "port": server.port,
+                    "guard": server.process.guard_token,
+                    "load_s": server.load_s,
+                    "model": server.args.model,
+                    "dtype": server.args.dtype,
+                }
+            )
+        )
         partial.replace(entry / "state.json")
 
 

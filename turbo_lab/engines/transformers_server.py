@@ -17,24 +17,48 @@ from turbo_lab.engines.vllm_server import check_model_folder
 class TransformersServer:
     """One ``transformers serve`` process for one model. A context manager, like ``VllmServer``."""
 
-    def __init__(self, model: str, *, dtype: str = "float32", device: str = "cpu",
-                 threads: int | None = None, folder: Path | None = None,
-                 port: int | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        dtype: str = "float32",
+        device: str = "cpu",
+        threads: int | None = None,
+        folder: Path | None = None,
+        port: int | None = None,
+    ) -> None:
         if host.package_version("transformers") is None:
             raise MissingDependencyError("transformers", needed_for="transformers serve")
         check_model_folder(model)
         self.model_name, self.dtype, self.device = model, dtype, device
         self.port = require_free_port(port) if port else free_port()
-        env = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false",
-               "OMP_NUM_THREADS": str(threads or host.cores_granted())}
+        env = {
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "OMP_NUM_THREADS": str(threads or host.cores_granted()),
+        }
         if Path(model).is_dir():
             env["HF_HUB_OFFLINE"] = "1"
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-transformers-{self.port}"
         self.process = GuardedProcess(
-            command=[sys.executable, "-m", "transformers.cli.transformers", "serve", model,
-                     "--host", "127.0.0.1", "--port", str(self.port), "--device", device,
-                     "--dtype", dtype],
-            folder=folder or host.cache_folder() / "servers" / name, env=env)
+            command=[
+                sys.executable,
+                "-m",
+                "transformers.cli.transformers",
+                "serve",
+                model,
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(self.port),
+                "--device",
+                device,
+                "--dtype",
+                dtype,
+            ],
+            folder=folder or host.cache_folder() / "servers" / name,
+            env=env,
+        )
         self.load_s: float | None = None
 
     @property
@@ -56,7 +80,9 @@ class TransformersServer:
         """Wait until the server answers. Returns the load time in seconds; raises EngineError."""
         self.load_s = self.process.wait_for(
             lambda: http_get(self.base_url, "/health", timeout_s=5.0)[0] == 200,
-            timeout_s=timeout_s, what="transformers serve")
+            timeout_s=timeout_s,
+            what="transformers serve",
+        )
         return self.load_s
 
     def effective_config(self) -> dict[str, Any]:
@@ -71,9 +97,15 @@ class TransformersServer:
             raise EngineError(f"the server is gone: {error}\n{self.process.explain()}") from error
         if status != 200:
             raise EngineError(f"/health answered {status}\n{self.process.explain()}")
-        return {"engine": "transformers", "version": host.package_version("transformers"),
-                "model": self.model_name, "dtype": self.dtype, "device": self.device,
-                "command": self.process.command, "environment": dict(self.process.env)}
+        return {
+            "engine": "transformers",
+            "version": host.package_version("transformers"),
+            "model": self.model_name,
+            "dtype": self.dtype,
+            "device": self.device,
+            "command": self.process.command,
+            "environment": dict(self.process.env),
+        }
 
     def metrics(self) -> dict[str, float]:
         """No counters: ``transformers serve`` publishes none."""
@@ -97,7 +129,11 @@ class TransformersServer:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Stop, whatever happened."""
         self.stop()

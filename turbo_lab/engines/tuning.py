@@ -42,8 +42,11 @@ class CpuSettings:
     def describe(self) -> str:
         """One line: what was chosen and by how much it won."""
         best = _score(self.seconds, self.dtype, self.threads)
-        others = {dtype: _score(self.seconds, dtype, self.threads) / best
-                  for dtype in DTYPES if dtype != self.dtype}
+        others = {
+            dtype: _score(self.seconds, dtype, self.threads) / best
+            for dtype in DTYPES
+            if dtype != self.dtype
+        }
         rivals = ", ".join(f"{d} takes {r:.1f}x as long" for d, r in others.items())
         return f"{self.dtype} on {self.threads} core(s) of {self.cpu} ({rivals})"
 
@@ -73,7 +76,9 @@ def cpu_settings(*, report: Callable[[str], None] = print) -> CpuSettings:
     if torch_version is None:
         raise MissingDependencyError("torch", needed_for="choosing dtype and threads")
     key = f"{host.cpu_name()}-{host.cores_granted()}-{torch_version}"
-    path = host.cache_folder() / "machine" / f"{''.join(c if c.isalnum() else '-' for c in key)}.json"
+    path = (
+        host.cache_folder() / "machine" / f"{''.join(c if c.isalnum() else '-' for c in key)}.json"
+    )
     seconds = _read(path)
     if seconds is None:
         report("Measuring which dtype is faster on this machine (once, about ten seconds)")
@@ -97,8 +102,9 @@ def _read(path: Path) -> dict[str, float] | None:
 
 def _measure_in_subprocess() -> dict[str, float]:
     """A process of its own: thread settings of torch cannot be changed back reliably."""
-    done = subprocess.run([sys.executable, "-m", "turbo_lab.engines.tuning"], capture_output=True,
-                          text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "turbo_lab.engines.tuning"], capture_output=True, text=True
+    )
     if done.returncode:
         raise EngineError(f"the dtype measurement failed:\n{done.stderr[-1000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -118,8 +124,10 @@ def measure() -> dict[str, float]:
             for rows in ROWS:
                 inputs = [torch.randn(rows, k).to(kind) for k, _ in SHAPES]
                 seconds[_name(dtype, threads, rows)] = _best_of(
-                    lambda w=weights, x=inputs: [torch.nn.functional.linear(a, b)
-                                                 for a, b in zip(x, w, strict=True)])
+                    lambda w=weights, x=inputs: [
+                        torch.nn.functional.linear(a, b) for a, b in zip(x, w, strict=True)
+                    ]
+                )
     return seconds
 
 

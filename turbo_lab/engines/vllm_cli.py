@@ -56,8 +56,12 @@ def known_flags(command: Literal["serve", "bench"] = "serve") -> dict[str, str]:
     cached = host.cache_folder() / "vllm-flags" / f"{command}-{vllm_version()}.json"
     if cached.exists():
         return json.loads(cached.read_text())
-    done = subprocess.run(vllm_command("--dump-flags", command), capture_output=True, text=True,
-                          env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"})
+    done = subprocess.run(
+        vllm_command("--dump-flags", command),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"},
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         raise EngineError(f"cannot read vLLM's own parser:\n{done.stderr[-1500:]}")
@@ -75,8 +79,10 @@ def check_flags(flags: list[str]) -> None:
         name = flag.split("=")[0]
         if name not in known:
             close = did_you_mean(name, list(known)).split(" Allowed:")[0]
-            raise UsageError(f"vLLM {vllm_version()} has no flag {name!r}.{close} "
-                             "See all of them with: turbo-lab serve --flags")
+            raise UsageError(
+                f"vLLM {vllm_version()} has no flag {name!r}.{close} "
+                "See all of them with: turbo-lab serve --flags"
+            )
 
 
 def _dump_flags(command: str) -> None:
@@ -95,8 +101,11 @@ def _dump_flags(command: str) -> None:
 
         parser = FlexibleArgumentParser()
         add_cli_args(parser)
-    flags = {option: (action.help or "").strip()
-             for action in parser._actions for option in action.option_strings}
+    flags = {
+        option: (action.help or "").strip()
+        for action in parser._actions
+        for option in action.option_strings
+    }
     print(json.dumps(flags))
 
 

@@ -27,11 +27,14 @@ def check_model_folder(model: str) -> None:
         return
     folder = Path(model).expanduser()
     if not folder.is_dir():
-        raise UsageError(f"model folder {model} does not exist. Give a folder with config.json, a "
-                         "Hugging Face id, or leave it out for the bundled model.")
+        raise UsageError(
+            f"model folder {model} does not exist. Give a folder with config.json, a "
+            "Hugging Face id, or leave it out for the bundled model."
+        )
     if not (folder / "config.json").is_file():
-        raise UsageError(f"model folder {model} has no config.json, so it is not a model in "
-                         "Hugging Face format.")
+        raise UsageError(
+            f"model folder {model} has no config.json, so it is not a model in Hugging Face format."
+        )
 
 
 class VllmServer:
@@ -41,8 +44,15 @@ class VllmServer:
     port, a free one by default. ``leases`` and ``grace_s`` belong to the pool.
     """
 
-    def __init__(self, args: VllmArgs, *, folder: Path | None = None, port: int | None = None,
-                 leases: tuple[Path, ...] = (), grace_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        args: VllmArgs,
+        *,
+        folder: Path | None = None,
+        port: int | None = None,
+        leases: tuple[Path, ...] = (),
+        grace_s: float = 0.0,
+    ) -> None:
         vllm_cli.vllm_version()  # raises the install line where vLLM is missing
         check_model_folder(args.model)
         if args.extra:
@@ -52,10 +62,14 @@ class VllmServer:
         self.load_s: float | None = None
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{args.digest()}-{self.port}"
         self.process = GuardedProcess(
-            command=vllm_cli.vllm_command("serve", args.model, "--host", "127.0.0.1", "--port",
-                                          str(self.port), *args.flags()),
+            command=vllm_cli.vllm_command(
+                "serve", args.model, "--host", "127.0.0.1", "--port", str(self.port), *args.flags()
+            ),
             folder=folder or host.cache_folder() / "servers" / name,
-            env=self._environment(), leases=leases, grace_s=grace_s)
+            env=self._environment(),
+            leases=leases,
+            grace_s=grace_s,
+        )
 
     @property
     def base_url(self) -> str:
@@ -93,7 +107,9 @@ class VllmServer:
         """
         self.load_s = self.process.wait_for(
             lambda: http_get(self.base_url, "/health", timeout_s=5.0)[0] == 200,
-            timeout_s=timeout_s, what="vllm serve")
+            timeout_s=timeout_s,
+            what="vllm serve",
+        )
         return self.load_s
 
     def alive(self) -> bool:
@@ -114,8 +130,12 @@ class VllmServer:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Stop, whatever happened."""
         self.stop()
 
@@ -125,12 +145,16 @@ class VllmServer:
             status, body = http_get(self.base_url, path, timeout_s=timeout_s)
         except OSError as error:
             if self.alive():
-                raise EngineError(f"GET {path}: {error}. The server process lives; log: {self.log}"
-                                  ) from error
-            raise EngineError(f"the server is gone: GET {path}: {error}\n{self.process.explain()}"
-                              ) from error
+                raise EngineError(
+                    f"GET {path}: {error}. The server process lives; log: {self.log}"
+                ) from error
+            raise EngineError(
+                f"the server is gone: GET {path}: {error}\n{self.process.explain()}"
+            ) from error
         if status != 200:
-            raise EngineError(f"GET {path} answered {status}: {body[:300].decode(errors='replace')}")
+            raise EngineError(
+                f"GET {path} answered {status}: {body[:300].decode(errors='replace')}"
+            )
         return body
 
     def metrics(self) -> dict[str, float]:
@@ -172,10 +196,14 @@ class VllmServer:
         models = json.loads(self.get("/v1/models"))["data"]
         served: Mapping[str, Any] = models[0] if models else {}
         config: dict[str, Any] = {
-            "engine": "vllm", "version": json.loads(self.get("/version")).get("version"),
-            "model": served.get("root"), "served_model_name": served.get("id"),
-            "max_model_len": served.get("max_model_len"), "cache_config": self.cache_config(),
-            "kv_cache_tokens": self.kv_cache_tokens(), "command": self.process.command,
+            "engine": "vllm",
+            "version": json.loads(self.get("/version")).get("version"),
+            "model": served.get("root"),
+            "served_model_name": served.get("id"),
+            "max_model_len": served.get("max_model_len"),
+            "cache_config": self.cache_config(),
+            "kv_cache_tokens": self.kv_cache_tokens(),
+            "command": self.process.command,
             "environment": dict(self.process.env),
         }
         config["vllm_config"] = self._server_info()
