@@ -6,6 +6,7 @@ from turbo_lab.core.errors import UsageError
 from turbo_lab.models.dtypes import Dtype, canonical_dtype, head_bytes, latent_bytes
 from turbo_lab.models.layers import Attention
 from turbo_lab.models.spec import ModelSpec
+from turbo_lab.models.states import state_bytes
 
 
 def kv_heads_per_rank(kv_heads: int, *, tensor_parallel: int) -> int:
@@ -110,3 +111,21 @@ def indexer_bytes_per_token(spec: ModelSpec) -> int:
 def resolve_kv_dtype(spec: ModelSpec, *, dtype: str) -> Dtype:
     """``auto`` becomes the checkpoint's own dtype; other names become the short ones."""
     return canonical_dtype(spec.dtype if dtype == "auto" else dtype)
+
+
+def state_bytes_per_request(spec: ModelSpec, *, tensor_parallel: int = 1) -> int:
+    """Bytes of fixed state that one request holds over all state layers, whatever its length.
+
+    Convolution part in the model's dtype, recurrent part in the dtype config.json declares
+    (delta rules: fp32 when it declares none). Qwen3.5-27B: 153,944,064. Source: the shapes of
+    vLLM's ``MambaStateShapeCalculator``; see :func:`turbo_lab.models.states.state_elements`.
+    """
+    return sum(
+        state_bytes(layer, model_dtype=model_state_dtype(spec), tensor_parallel=tensor_parallel)
+        for layer in spec.state_layers
+    )
+
+
+def model_state_dtype(spec: ModelSpec) -> str:
+    """The dtype of convolution states: the checkpoint's own (bf16 for 8-bit checkpoints)."""
+    return spec.dtype if spec.dtype in ("bf16", "fp16", "fp32") else "bf16"
