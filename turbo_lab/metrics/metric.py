@@ -101,14 +101,17 @@ class Metric:
             state = f"undefined for {self.undefined} requests" if self.undefined else "no data"
             return f"{head}\n    {state}"
         shown = [f"{name} {self._show(getattr(self, name))}" for name in ("mean", "min", "max")]
-        for p in PERCENTILES:
-            mark = "" if self.certified(p) else " (not certified)"
-            shown.append(f"p{p} {self._show(self.percentile(p))}{mark}")
+        shown += [f"p{p} {self._show(self.percentile(p))}" for p in PERCENTILES]
+        small = [f"p{p}" for p in PERCENTILES if not self.certified(p)]
+        lines = [head, f"    {', '.join(shown)}"]
+        if small:
+            lines.append(f"    not certified (too few samples): {', '.join(small)}")
         undefined = f", undefined for {self.undefined} requests" if self.undefined else ""
-        return (
-            f"{head}\n    {', '.join(shown)}\n    n = {self.count} ({self.weighting}){undefined}; "
+        lines.append(
+            f"    n = {self.count} ({self.weighting}){undefined}; "
             f"percentiles: {self.percentile_method}"
         )
+        return "\n".join(lines)
 
     def _show(self, value: float | None) -> str:
         if self.unit == "s":
