@@ -22,6 +22,7 @@ def build_attention(
     """
     if family.mla and _is_latent(text):
         return _latent_attention(text)
+    text = text.for_layer(index)
     heads = query_heads(text, kind=kind)
     kv_heads = _kv_heads(text, kind=kind, index=index, heads=heads, model_type=model_type)
     dim_k = _key_dim(text, kind=kind, heads=heads)

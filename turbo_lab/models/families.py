@@ -140,7 +140,7 @@ _FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
         "minimax_m2": Family(qk_norm="full"),
         "minimax": Family(),
         "minimax_text_01": Family(),
-        "mimo_v2_flash": replace(_LLAMA, mlp_bias=False, sinks=True),
+        "mimo_v2_flash": replace(_LLAMA, mlp_bias=False, o_bias=False, sinks=True),
         "nemotron": Family(
             norm="layer",
             matrices=2,

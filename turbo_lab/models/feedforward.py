@@ -74,7 +74,7 @@ def _dense(
         names.INTERMEDIATE
     )
     value = text.get(*width_names)
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) and len(set(value)) > 1:
         width = int((text.items(text.name_of(*width_names).split(".")[-1]) or [])[index])
     elif value is None and model_type in ("gpt2", "gpt_bigcode", "gptj", "bloom", "mpt", "falcon"):
         ratio = text.count("expansion_ratio", default=4)
@@ -129,6 +129,8 @@ def _experts(text: Fields, *, family: Family, model_type: str) -> FeedForward:
 def _shared_width(text: Fields, *, width: int, model_type: str) -> int:
     if model_type == "llama4_text":
         return width
+    if model_type == "hunyuan_v1_moe":
+        return text.count("intermediate_size")
     if text.has("shared_expert_intermediate_size"):
         return text.count("shared_expert_intermediate_size", zero=True)
     if text.has("moe_shared_expert_intermediate_size"):

@@ -50,7 +50,7 @@ class Fields:
                 return default
             state = "null" if any(n in self.values for n in names) else "missing"
             raise ConfigError(f"{name} is {state} in config.json; a whole number is needed.")
-        value = next(iter(found.values()))
+        value = _single(next(iter(found.values())))
         whole = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not whole or value != value or value in (float("inf"), float("-inf")):
             raise ConfigError(f"{name} is {value!r}; a whole number is needed.")
@@ -58,7 +58,7 @@ class Fields:
             raise ConfigError(
                 f"{name} is {value!r}; allowed: whole numbers from {0 if zero else 1}."
             )
-        if len(set(map(repr, found.values()))) > 1:
+        if len({repr(_single(v)) for v in found.values()}) > 1:
             raise ConfigError(f"config.json contradicts itself: {found} are one quantity.")
         return int(value)
 
@@ -91,3 +91,20 @@ class Fields:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{self.where}{name} is {value!r}; an object is needed.")
         return Fields(value, f"{self.where}{name}.")
+
+    def for_layer(self, index: int) -> Fields:
+        """These fields with the overrides of ``per_layer_config`` for layer ``index``."""
+        overrides = self.get("per_layer_config")
+        if not isinstance(overrides, Mapping):
+            return self
+        for key, changes in overrides.items():
+            if str(key).isdigit() and int(key) == index and isinstance(changes, Mapping):
+                return Fields({**self.values, **changes}, self.where)
+        return self
+
+
+def _single(value: Any) -> Any:
+    """A list that repeats one value for every layer stands for that value."""
+    if isinstance(value, (list, tuple)) and value and all(v == value[0] for v in value):
+        return value[0]
+    return value

@@ -45,6 +45,9 @@ def _gated_delta(text: Fields) -> _Row:
 
 
 def _kimi_delta(text: Fields) -> _Row:
+    if not text.has("linear_attn_config"):
+        heads, dim = text.count("linear_num_heads"), text.count("linear_head_dim")
+        return "kimi_delta", heads, dim, heads, dim, text.count("linear_conv_kernel_dim")
     linear = text.child("linear_attn_config")
     heads, dim = linear.count("num_heads"), linear.count("head_dim")
     return "kimi_delta", heads, dim, heads, dim, linear.count("short_conv_kernel_size")
@@ -111,7 +114,7 @@ def _short_conv(text: Fields) -> _Row:
 
 _BUILDERS = (
     (lambda text, kind: text.has("linear_num_value_heads"), _gated_delta),
-    (lambda text, kind: text.has("linear_attn_config"), _kimi_delta),
+    (lambda text, kind: kind == "kimi_linear", _kimi_delta),
     (lambda text, kind: kind == "nemotron_h", _nemotron),
     (lambda text, kind: text.has("mamba_n_heads"), _bamba),
     (lambda text, kind: kind == "mamba2", _mamba2),
