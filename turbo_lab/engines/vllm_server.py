@@ -209,6 +209,22 @@ class VllmServer:
         config["vllm_config"] = self._server_info()
         return config
 
+    def describe(self) -> dict[str, Any]:
+        """The facts to write down about a server before anything is measured on it."""
+        config = self.effective_config()
+        return {
+            "engine": f"vLLM {config['version']}",
+            "model": Path(self.args.model).name,
+            "dtype": self.args.dtype,
+            "cores": list(self.args.cores or host.core_ids()),
+            "load time [s]": round(self.load_s, 1) if self.load_s is not None else None,
+            "longest sequence [tokens]": config["max_model_len"],
+            "KV pool [tokens]": config["kv_cache_tokens"],
+            "address": self.base_url.rpartition(":")[0] + ":<free port>",
+            "log": host.short_path(self.log),
+            "weights": host.short_path(self.args.model),
+        }
+
     def _server_info(self) -> str | dict[str, Any] | None:
         try:
             return json.loads(self.get("/server_info?config_format=json")).get("vllm_config")

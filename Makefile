@@ -1,0 +1,60 @@
+# Turbo Lab. Everything lives in .venv; nothing is installed outside this folder.
+#   make lab      open JupyterLab (light environment, recorded results)
+#   make course   run the course live on this machine; NOTEBOOKS="00 01" for a part
+#   make test     every check that CI runs
+#   make clean    remove the environments and run folders
+
+PYTHON ?= python3
+NOTEBOOKS ?=
+PY := .venv/bin/python
+LIGHT := .venv-replay/bin/python
+ifeq ($(OS),Windows_NT)
+PY := .venv/Scripts/python
+LIGHT := .venv-replay/Scripts/python
+endif
+
+.PHONY: course test lab clean env env-test lint unit notebooks live engine browser
+
+env:
+	@$(PYTHON) scripts/install.py auto
+
+env-test:
+	@$(PYTHON) scripts/install.py auto --dev
+	@$(PYTHON) scripts/install.py replay --dev --venv .venv-replay
+
+course: env
+	@$(PY) -m turbo_lab.cli.main run $(NOTEBOOKS)
+
+lab:
+	@test -x $(PY) || $(PYTHON) scripts/install.py replay
+	@$(PY) -m turbo_lab.cli.main lab
+
+# The order goes from seconds to minutes, so that the first failure comes early.
+test: env-test lint unit notebooks engine live browser
+
+lint:
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	.venv/bin/lint-imports
+	$(PY) -m turbo_lab.cli.main course hygiene
+	.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+unit:
+	$(PY) -m pytest -q tests -m "not engine and not live and not browser and not gpu"
+
+# In the light environment: no torch, no vLLM, recorded results.
+notebooks:
+	TURBO_LAB_MODE=replay $(LIGHT) -m pytest -q tests/unit tests/published tests/notebooks \
+		-m "not engine and not live and not browser and not gpu"
+
+engine:
+	$(PY) -m pytest -q tests/engine -m "engine and not gpu"
+
+live:
+	$(PY) -m pytest -q tests -m live
+
+browser:
+	$(PY) -m pytest -q tests -m browser
+
+clean:
+	rm -rf .venv .venv-replay runs build *.egg-info .pytest_cache .hypothesis .ruff_cache
