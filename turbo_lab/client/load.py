@@ -13,9 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import aiohttp
-
-from turbo_lab.client.stream import Target, open_session, stream_one
+from turbo_lab.client.stream import Channel, Target, open_channel, stream_one
 from turbo_lab.client.sync import run_sync
 from turbo_lab.core.errors import EngineError, UsageError
 from turbo_lab.metrics.definitions import outcome
@@ -117,17 +115,17 @@ def _warmup_list(requests: Sequence[Request], warmup: int | Sequence[Request]) -
 
 
 class _Load:
-    """One run: its requests, its results so far, one session."""
+    """One run: its requests, its results so far, one pool of connections."""
 
     def __init__(self, requests: list[Request], target: Target, on_finish: OnFinish | None) -> None:
         self.requests, self.target, self.on_finish = requests, target, on_finish
         self.done: dict[int, Timeline] = {}
-        self.session: aiohttp.ClientSession
+        self.channel: Channel
 
     async def run(self, warm: Sequence[Request], measure: Callable) -> list[Timeline]:
         """Warm up, then measure."""
         raise_open_files(len(self.requests) + 64)
-        async with open_session(self.target) as self.session:
+        async with open_channel(self.target) as self.channel:
             await self._warm_up(warm)
             try:
                 with quiet_gc():
@@ -137,7 +135,7 @@ class _Load:
         return [self.done[i] for i in range(len(self.requests))]
 
     async def _warm_up(self, warm: Sequence[Request]) -> None:
-        sent = [stream_one(w, session=self.session, target=self.target) for w in warm]
+        sent = [stream_one(w, channel=self.channel) for w in warm]
         for timeline in await asyncio.gather(*sent):
             if not (state := outcome(timeline)).ok:
                 raise EngineError(f"the warm-up request failed: {timeline.error or state.reason}")
@@ -145,10 +143,7 @@ class _Load:
     async def one(self, index: int, scheduled_s: float | None) -> None:
         """Send one request and keep its Timeline."""
         timeline = await stream_one(
-            self.requests[index],
-            session=self.session,
-            target=self.target,
-            scheduled_s=scheduled_s,
+            self.requests[index], channel=self.channel, scheduled_s=scheduled_s
         )
         self.done[index] = timeline
         if self.on_finish is not None:

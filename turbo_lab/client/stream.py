@@ -16,6 +16,7 @@ import aiohttp
 
 from turbo_lab.client.reply import ReplyReader
 from turbo_lab.client.sse import SseParser
+from turbo_lab.client.stamps import SocketStamps
 from turbo_lab.client.sync import run_sync
 from turbo_lab.core.errors import EngineError, UsageError
 from turbo_lab.metrics.timeline import Timeline
@@ -93,28 +94,40 @@ def _trace() -> aiohttp.TraceConfig:
     return trace
 
 
+@dataclass(frozen=True)
+class Channel:
+    """An open pool of connections to one target."""
+
+    session: aiohttp.ClientSession
+    stamps: SocketStamps
+    target: Target
+
+
 @contextlib.asynccontextmanager
-async def open_session(target: Target) -> AsyncIterator[aiohttp.ClientSession]:
-    """A session whose pool has no limit: the client must never cap the load silently."""
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+async def open_channel(target: Target) -> AsyncIterator[Channel]:
+    """A pool of connections without a limit: the client must never cap the load silently."""
+    stamps = SocketStamps()
+    connector = aiohttp.TCPConnector(
+        limit=0, keepalive_timeout=KEEPALIVE_S, socket_factory=stamps.make
+    )
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=target.connect_timeout_s)
     async with aiohttp.ClientSession(
-        connector=connector, timeout=timeout, trace_configs=[_trace()], trust_env=False
+        connector=connector,
+        timeout=timeout,
+        trace_configs=[_trace()],
+        cookie_jar=aiohttp.DummyCookieJar(),
     ) as session:
-        yield session
+        yield Channel(session, stamps, target)
 
 
 async def stream_one(
-    request: Request,
-    *,
-    session: aiohttp.ClientSession,
-    target: Target,
-    scheduled_s: float | None = None,
+    request: Request, *, channel: Channel, scheduled_s: float | None = None
 ) -> Timeline:
     """Send one request and note every event. Never raises for what the server does.
 
     A refusal, an error, a time-out or a cut stream becomes ``error`` in the Timeline.
     """
+    target = channel.target
     marks = _Marks()
     body = json.dumps(request.body()).encode()
     headers = target.request_headers(request.request_id)
@@ -122,11 +135,11 @@ async def stream_one(
     try:
         async with limit:
             marks.sent_s = time.perf_counter()
-            async with session.post(
+            async with channel.session.post(
                 target.url(request.path), data=body, headers=headers, trace_request_ctx=marks
             ) as response:
                 marks.status = response.status
-                await _read(response, marks, limit)
+                await _read(response, marks, limit, channel.stamps)
     except TimeoutError:
         if not limit.expired():
             marks.error = f"no connection within {target.connect_timeout_s:g} s"
@@ -140,13 +153,16 @@ async def stream_one(
     return _timeline(request, marks, scheduled_s)
 
 
-async def _read(response: aiohttp.ClientResponse, marks: _Marks, limit: asyncio.Timeout) -> None:
+async def _read(
+    response: aiohttp.ClientResponse, marks: _Marks, limit: asyncio.Timeout, stamps: SocketStamps
+) -> None:
     if response.status != 200 or response.content_type == "application/json":
         marks.error = _refusal(response, await response.content.read(64 * 1024))
         return
     parser, reader, size_bytes, in_grace = SseParser(), marks.reader, 0, False
+    arrived_s = stamps.clock(response)
     async for block in response.content.iter_any():
-        now = time.perf_counter()
+        now = arrived_s()
         size_bytes += len(block)
         for name, data in parser.feed(block):
             reader.take(name, data, t_s=now)
@@ -187,8 +203,8 @@ def _timeline(request: Request, marks: _Marks, scheduled_s: float | None) -> Tim
 
 async def send_one_async(request: Request, *, target: Target) -> Timeline:
     """Send one request on a connection of its own."""
-    async with open_session(target) as session:
-        return await stream_one(request, session=session, target=target)
+    async with open_channel(target) as channel:
+        return await stream_one(request, channel=channel)
 
 
 def send_one(request: Request, *, base_url: str, timeout_s: float = 600.0) -> Timeline:

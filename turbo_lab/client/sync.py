@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from turbo_lab.core import precise_loop
+
 T = TypeVar("T")
 
 
@@ -20,7 +22,7 @@ def run_sync(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(start())
+        return precise_loop.run(start)
     return _run_in_thread(start)
 
 
@@ -38,7 +40,7 @@ def _run_in_thread(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     def work() -> None:
         try:
-            result.set_result(asyncio.run(main()))
+            result.set_result(precise_loop.run(main))
         except BaseException as error:
             result.set_exception(error)
 

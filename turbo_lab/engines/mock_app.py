@@ -97,7 +97,7 @@ class MockApp:
     async def _complete(
         self, http: HttpConnection, path: str, request_id: str | None, body: bytes
     ) -> None:
-        entry = LogEntry(request_id, path, _json_body(body), time.perf_counter())
+        entry = LogEntry(request_id, path, _json_body(body), http.received_s)
         self.log.append(entry)
         reply = self._pick(request_id, body)
         try:
@@ -113,7 +113,7 @@ class MockApp:
             entry.ended_s = time.perf_counter()
 
     async def _reply(self, http: HttpConnection, reply: Reply, entry: LogEntry) -> None:
-        entry.started_s = due = time.perf_counter()
+        entry.started_s = due = time.perf_counter() if self._slots else entry.received_s
         if reply.head_after_s is None:
             await asyncio.Event().wait()
         due += reply.head_after_s or 0.0
@@ -134,7 +134,7 @@ class MockApp:
 
 
 async def _until(due_s: float) -> None:
-    """Sleep to a time on ``perf_counter``; asyncio wakes up to 1 ms late, the log says when."""
+    """Sleep to a time on ``perf_counter``; how late the wake-up was is in the log."""
     if (left := due_s - time.perf_counter()) > 0:
         await asyncio.sleep(left)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
@@ -19,6 +20,7 @@ class HttpConnection(asyncio.Protocol):
         self._buffer = b""
         self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
+        self.received_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register, so that stopping the server can close this."""
@@ -38,6 +40,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Collect one request; pipelined ones wait for the answer before them."""
+        self.received_s = time.perf_counter()
         self._buffer += data
         if self._task is None:
             self._begin()

@@ -20,6 +20,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from turbo_lab.core import precise_loop
 from turbo_lab.core.errors import EngineError, TurboLabError, UsageError
 from turbo_lab.engines.base import require_free_port
 from turbo_lab.engines.mock_app import LogEntry, MockApp, serve
@@ -76,7 +77,7 @@ class MockServer:
             finally:
                 ready.set()
 
-        asyncio.run(main())
+        precise_loop.run(main)
 
     def _listening(self, ready: threading.Event) -> Any:
         def note(port: int) -> None:
@@ -146,7 +147,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.port:
             require_free_port(arguments.port)
-        asyncio.run(_serve_process(load_script(arguments.script), arguments.port))
+        script = load_script(arguments.script)
+        precise_loop.run(lambda: _serve_process(script, arguments.port))
     except TurboLabError as error:
         print(error, file=sys.stderr)
         return error.exit_code
