@@ -21,12 +21,12 @@ def run(
         list[str] | None, typer.Argument(metavar="[NN ...]", help="Numbers; none means all.")
     ] = None,
     mode: Annotated[
-        str | None, typer.Option(help="auto, replay, cpu or gpu [default: auto]")
+        str | None, typer.Option(help="auto, replay, cpu or gpu (default: auto)")
     ] = None,
     effort: Annotated[
-        str | None, typer.Option(help="smoke, quick or full [default: quick]")
+        str | None, typer.Option(help="smoke, quick or full (default: quick)")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder [default: runs/<time>]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder (default: runs/<time>)")] = None,
     parameter: Annotated[
         list[str] | None,
         typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Set a notebook parameter."),

@@ -19,6 +19,7 @@ from typing import Any
 
 GRACE_S = 15.0
 SHUTDOWN_S = 20.0
+INTERRUPTED_SHUTDOWN_S = 4.0  # an interrupted ipykernel sometimes misses the shutdown request
 ENGINE_NAME = "turbo-lab"
 
 
@@ -38,6 +39,8 @@ class Interrupt:
             self.signal_kernel("SIGKILL")
             raise KeyboardInterrupt
         self.asked = True
+        if self.kernel is not None:
+            self.kernel.shutdown_wait_time = INTERRUPTED_SHUTDOWN_S
         self.signal_kernel("SIGINT")
         self.timer = threading.Timer(self.grace_s, self.signal_kernel, ["SIGKILL"])
         self.timer.daemon = True

@@ -15,10 +15,11 @@ from typing import Any
 
 from turbo_lab.core import host
 from turbo_lab.core.config import EFFORT_VARIABLE, MODE_VARIABLE, Dials, resolve_dials
-from turbo_lab.core.errors import ConfigError, TurboLabError, UsageError
+from turbo_lab.core.errors import TurboLabError, UsageError
 from turbo_lab.course import outcome, pages, rundir
 from turbo_lab.course.kernel import Interrupt, catch_interrupts, execute
 from turbo_lab.course.manifest import Manifest, NotebookEntry
+from turbo_lab.course.notebook_file import read_notebook
 from turbo_lab.course.parameters import check_parameters, read_parameters
 from turbo_lab.course.progress import Progress, Silent
 from turbo_lab.course.rundir import NotebookResult, RunFolder, RunSummary
@@ -144,18 +145,6 @@ def _refuse_unknown(
         )
 
 
-def read_notebook(path: Path) -> Any:
-    """Read a notebook file. Raises ConfigError when it is missing or damaged."""
-    import nbformat
-
-    try:
-        return nbformat.read(path, as_version=4)
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path} is missing, but course.toml lists it.") from error
-    except Exception as error:  # nbformat raises several unrelated kinds
-        raise ConfigError(f"{path} is not a valid notebook: {error}") from error
-
-
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -260,6 +249,7 @@ def _one(plan: _Plan, index: int, interrupt: Interrupt, progress: Progress) -> N
         RUN_DIR_VARIABLE: str(plan.folder.path),
     }
     dials = {"mode": plan.dials.mode, "effort": plan.dials.effort}
+    (plan.folder.records / f"nb{entry.id}.json").unlink(missing_ok=True)  # of an earlier try
     begin_s = time.monotonic()
     progress.cell(index, 0, len(read_notebook(source).cells))
     status, error = outcome.observe(

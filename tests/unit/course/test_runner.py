@@ -201,7 +201,7 @@ sys.exit(summary.exit_code)
 """
 
 SLEEPER = """import os, pathlib, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+child = subprocess.Popen(["sleep", "600"])
 pathlib.Path({path!r}).write_text(f"{{os.getpid()}} {{child.pid}}")
 {body}"""
 

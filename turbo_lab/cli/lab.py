@@ -1,0 +1,61 @@
+"""``turbo-lab lab``: JupyterLab in the notebooks folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Annotated
+
+import typer
+
+from turbo_lab.core import host
+from turbo_lab.core.errors import MissingDependencyError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    extra = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command("lab", context_settings=extra)(lab)
+
+
+def lab(
+    context: typer.Context,
+    mode: Annotated[
+        str | None, typer.Option(help="auto, replay, cpu or gpu, for all notebooks opened there")
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
+) -> None:
+    """Open JupyterLab with the notebooks. Further options go to JupyterLab itself.
+
+    Examples:\n
+      turbo-lab lab\n
+      turbo-lab lab --mode replay\n
+      turbo-lab lab --no-browser --port 8890
+    """
+    if not host.has_module("jupyterlab"):
+        raise MissingDependencyError("jupyterlab", needed_for="turbo-lab lab", kind="replay")
+    command = lab_command(browser=browser, extra=context.args)
+    raise typer.Exit(subprocess.call(command, env=lab_environment(mode)))
+
+
+def lab_command(*, browser: bool, extra: list[str]) -> list[str]:
+    """The command line of JupyterLab, in this very environment."""
+    from turbo_lab.course.manifest import load_manifest
+
+    folder = load_manifest().folder
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
+    return [*command, *([] if browser else ["--no-browser"]), *extra]
+
+
+def lab_environment(mode: str | None) -> dict[str, str]:
+    """Environment of the server; ``mode`` is checked here, before anything starts."""
+    from turbo_lab.core.config import MODE_VARIABLE, resolve_dials
+
+    environment = dict(os.environ)
+    if mode is not None:
+        environment.pop(MODE_VARIABLE, None)
+        os.environ.pop(MODE_VARIABLE, None)
+        resolve_dials(mode)
+        environment[MODE_VARIABLE] = mode
+    return environment
