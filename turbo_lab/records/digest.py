@@ -79,7 +79,7 @@ def verify(record: Record) -> Record:
             f"The record of {record.study} was changed after it was written: it carries digest "
             f"{record.digest}, its content gives {expected}. Measure again instead of editing it."
         )
-    if record.comparison != seal(record).comparison:
+    if record != seal(record):
         raise RecordError(
             f"The record of {record.study} holds verdicts that do not follow from its own "
             "predictions and measurements. Measure again instead of editing it."
