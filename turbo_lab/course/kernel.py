@@ -18,8 +18,6 @@ from types import FrameType
 from typing import Any
 
 GRACE_S = 15.0
-SHUTDOWN_S = 20.0
-INTERRUPTED_SHUTDOWN_S = 4.0  # an interrupted ipykernel sometimes misses the shutdown request
 ENGINE_NAME = "turbo-lab"
 
 
@@ -39,8 +37,6 @@ class Interrupt:
             self.signal_kernel("SIGKILL")
             raise KeyboardInterrupt
         self.asked = True
-        if self.kernel is not None:
-            self.kernel.shutdown_wait_time = INTERRUPTED_SHUTDOWN_S
         self.signal_kernel("SIGINT")
         self.timer = threading.Timer(self.grace_s, self.signal_kernel, ["SIGKILL"])
         self.timer.daemon = True
@@ -149,7 +145,6 @@ def _register_engine() -> None:
 
         def start_new_kernel_client(self, **rest: Any) -> Any:
             self._interrupt.kernel = self.km
-            self.km.shutdown_wait_time = SHUTDOWN_S  # a lesson's own atexit may stop a server
             return super().start_new_kernel_client(**rest)
 
         def execute(self, **rest: Any) -> Any:

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from turbo_lab.cli import main as cli
+from turbo_lab.cli.lab import lab_command, lab_environment
+from turbo_lab.core import host
+from turbo_lab.core.errors import TurboLabError, UsageError
+
+HEAVY = (
+    "papermill", "pandas", "matplotlib", "jupyterlab", "jupyter_client", "nbformat", "nbconvert",
+    "torch", "transformers", "vllm", "scipy", "IPython",
+)  # fmt: skip
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "turbo_lab.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["estimate", "--help"]])
+def test_help_imports_nothing_heavy(arguments):
+    if not host.has_module(cli.module_name(arguments[0])) and arguments[0] != "--help":
+        pytest.skip(f"turbo-lab {arguments[0]} does not exist yet")
+    code = (
+        "import sys\nfrom turbo_lab.cli.main import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit as end:\n    assert not end.code\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]", done.stderr
+
+
+def test_help_answers_fast():
+    """The budget is 0.3 s of processor time on 2 cores; other load is not counted."""
+    import resource
+
+    def spent_s() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    best = 9.0
+    for _ in range(3):
+        before = spent_s()
+        assert run("--help").returncode == 0
+        best = min(best, spent_s() - before)
+        if best < 0.3:
+            break
+        time.sleep(0.5)
+    assert best < 0.45, f"turbo-lab --help took {best:.2f} s of processor time"
+
+
+def test_an_error_is_one_line_without_traceback_and_the_exit_code_tells_its_kind():
+    done = run("run", "77")
+    assert done.returncode == 2
+    assert done.stderr.startswith("turbo-lab: There is no notebook '77'")
+    assert len(done.stderr.strip().splitlines()) == 1 and "Traceback" not in done.stderr
+
+
+def test_debug_shows_the_traceback():
+    done = run("--debug", "run", "77")
+    assert "Traceback" in done.stderr and "UsageError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["rnu"], ["run", "--colour", "red"], ["run", "--resume", "x", "--mode", "cpu"]]
+)
+def test_wrong_use_is_exit_code_two(arguments):
+    assert run(*arguments).returncode == 2
+
+
+def test_a_failed_check_is_exit_code_one(monkeypatch, capsys):
+    def fail():
+        raise TurboLabError("the check [failed]")
+
+    app = cli.typer.Typer()
+    app.callback()(lambda: None)
+    app.command("x")(fail)
+    monkeypatch.setattr(cli, "build_app", lambda only: app)
+    monkeypatch.delenv(cli.DEBUG_VARIABLE, raising=False)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["x"])
+    assert end.value.code == 1
+    assert capsys.readouterr().err == "turbo-lab: the check [failed]\n"
+
+
+def test_every_command_file_is_listed_and_its_name_is_its_command():
+    files = {path.stem for path in (host.repository_root() / "turbo_lab" / "cli").glob("*.py")}
+    known = {cli.module_name(name).rpartition(".")[2] for name in cli.COMMANDS}
+    assert files - {"__init__", "main"} <= known
+
+
+def test_version():
+    assert run("--version").stdout.startswith("turbo-lab ")
+
+
+def test_env_as_json_has_the_mode_and_its_reason():
+    done = run("env", "--json", env={**_environment(), "TURBO_LAB_MODE": "replay"})
+    facts = json.loads(done.stdout)
+    assert facts["mode"] == "replay" and facts["mode_reason"]
+    assert facts["cores"] >= 1 and facts["memory_bytes"] > 2**28
+    assert facts["packages"]["numpy"] and "engine_settings" in facts
+
+
+def test_env_with_a_mode_that_cannot_run_says_so_and_does_not_fail():
+    done = run("env", "--json", env={**_environment(), "TURBO_LAB_MODE": "rplay"})
+    facts = json.loads(done.stdout)
+    assert done.returncode == 0 and facts["mode"] is None
+    assert "Did you mean 'replay'" in facts["mode_reason"]
+
+
+def test_env_for_people_names_mode_and_processor():
+    lines = run("env").stdout.splitlines()
+    assert lines[0].startswith("mode") and any(line.startswith("processor") for line in lines)
+
+
+def test_lab_opens_the_notebooks_folder_in_this_environment():
+    command = lab_command(browser=False, extra=["--port", "8890"])
+    assert command[:3] == [sys.executable, "-m", "jupyterlab"]
+    assert command[3].endswith("/notebooks") and command[4:] == ["--no-browser", "--port", "8890"]
+
+
+def test_lab_checks_the_mode_before_it_starts(monkeypatch):
+    monkeypatch.setenv("TURBO_LAB_MODE", "cpu")
+    assert lab_environment("replay")["TURBO_LAB_MODE"] == "replay"
+    with pytest.raises(UsageError, match="Did you mean 'replay'"):
+        lab_environment("rplay")
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
