@@ -62,7 +62,7 @@ class ReplyReader:
         ids = 0
         for choice in choices:
             kind = _merge_kind(kind, self._take_choice(choice))
-            ids += len(choice.get("token_ids") or ())
+            ids += _length(choice.get("token_ids"))
         self.chunks.append(Chunk(t_s, self._count(usage, ids, kind), kind))
 
     def _take_choice(self, choice: Mapping[str, Any]) -> str:
@@ -89,9 +89,13 @@ class ReplyReader:
         """
         total = None
         if isinstance(usage, Mapping):
-            self.usage = dict(usage)
             total = usage.get("completion_tokens")
-        if not isinstance(total, int) or total < self._counted:
+            if total is not None and not _is_count(total):
+                self.error = self.error or f"usage says {total!r} completion tokens"
+                total = None
+            else:
+                self.usage = dict(usage)
+        if total is None or total < self._counted:
             self._continuous = self._continuous and kind not in VISIBLE_KINDS
             return ids or None
         grown, self._counted = total - self._counted, total
@@ -113,6 +117,14 @@ def _is_error(payload: Mapping[str, Any]) -> bool:
 def _mappings(value: Any) -> list[Mapping[str, Any]]:
     """The dicts of a list; anything else that garbage may hold is dropped."""
     return [v for v in value if isinstance(v, Mapping)] if isinstance(value, list) else []
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, list) else 0
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 _RANK = {"content": 6, "reasoning": 5, "tool": 4, "role": 3, "empty": 2, "usage": 1, "other": 0}
