@@ -85,8 +85,8 @@ class Lesson:
 
         Args:
             name: Lower-case word, the name of the measurement to come.
-            value: The number, or a function that computes it; a function that raises
-                UnmeasuredError (it needs a number that is missing) leaves the reason instead.
+            value: The number, or a function that computes it from earlier ones; where one of
+                these is unmeasured (None, UnmeasuredError), the reason is stored instead.
             unit: Unit of both numbers.
             tolerance: Relative to the predicted value; 0.0 asks for equality.
             band: Absolute range instead of a tolerance; None leaves an end open.

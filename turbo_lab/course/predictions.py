@@ -9,7 +9,7 @@ from typing import Any
 
 from turbo_lab.core.errors import UnmeasuredError, UsageError
 from turbo_lab.course.display import format_allowed, format_number
-from turbo_lab.course.sampling import number
+from turbo_lab.course.sampling import missing_number, number
 from turbo_lab.records.schema import Prediction
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -70,8 +70,12 @@ def _computed(name: str, value: Any) -> tuple[int | float | None, str | None]:
     if callable(value):
         try:
             value = value()
-        except UnmeasuredError as error:
-            return None, f"no prediction: {error}"
+        except (UnmeasuredError, TypeError) as error:
+            if (reason := missing_number(error)) is None:
+                raise
+            return None, f"no prediction: {reason}"
+        if value is None:
+            return None, "no prediction: a number it needs is unmeasured"
     found = number(value)
     if found is None or not math.isfinite(found):
         raise UsageError(f"predict({name!r}): {value!r} is no finite number.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turbo_lab.core.errors import UnmeasuredError, UsageError, did_you_mean
+from turbo_lab.course.sampling import missing_number
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,10 @@ class _Reason(str):
 def _call(value: Any) -> Any:
     try:
         return value()
-    except UnmeasuredError as error:
-        return _Reason(error)
+    except (UnmeasuredError, TypeError) as error:
+        if (reason := missing_number(error)) is None:
+            raise
+        return _Reason(reason)
 
 
 def render(template: str, values: Mapping[str, Any]) -> Prose:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turbo_lab.core.errors import TurboLabError, UsageError
+from turbo_lab.core.errors import TurboLabError, UnmeasuredError, UsageError
 from turbo_lab.metrics.summary import Metric, Quantity
 from turbo_lab.records.schema import Statistic
 
@@ -55,6 +55,18 @@ def attempt(fn: Callable[[], Any]) -> tuple[Any, str | None]:
         raise
     except FAILURES as error:
         return None, str(error) or type(error).__name__
+
+
+def missing_number(error: Exception) -> str | None:
+    """The reason, when a computation failed because a number it needs is missing; else None.
+
+    Observations and metrics give None for what is unmeasured; arithmetic with it is no bug.
+    """
+    if isinstance(error, UnmeasuredError):
+        return str(error)
+    if isinstance(error, TypeError) and "NoneType" in str(error):
+        return "a number it needs is unmeasured"
+    return None
 
 
 def _no_coroutine(result: Any) -> Any:

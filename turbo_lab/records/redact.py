@@ -38,7 +38,7 @@ _SECRET_TEXT = (
         ),
         r"\1\2" + HIDDEN,
     ),
-    (re.compile(r"(\w+://)[^/\s:@]+:[^/\s@]+@"), r"\1" + HIDDEN + "@"),
+    (re.compile(r"\b(\w{1,20}://)[^/\s:@]+:[^/\s@]+@"), r"\1" + HIDDEN + "@"),
 )
 _SECRET_FLAG = re.compile(r"(?i)^--?(api[-_]key|hf[-_]token|token|password)$")
 _HOME = re.compile(r"(/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\\s:'\",]+|/root(?=/|\b)")

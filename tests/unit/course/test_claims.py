@@ -71,15 +71,6 @@ def test_computed_ratios_agree_with_their_statement():
     assert claim("survivors-look-fast").number == round(250 / 256, 3)
 
 
-def test_ids_used_in_notebooks_exist():
-    known = {one.id for one in list_claims()}
-    for path in sorted((repository_root() / "notebooks").glob("*.ipynb")):
-        text = path.read_text(encoding="utf-8")
-        calls = re.findall(r'\b(?:claim|references)\(((?:\\?"[\w-]+\\?"[, ]*)+)', text)
-        used = {i for call in calls for i in re.findall(r"[a-z0-9][a-z0-9-]+", call)}
-        assert used <= known, f"{path.name}: {sorted(used - known)}"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 from hypothesis import given
@@ -123,6 +124,13 @@ def test_the_hosts_name_is_taken_out(monkeypatch):
     assert anonymise("on lab-7.example.org and lab-7 now") == "on [host] and [host] now"
     monkeypatch.setattr(socket, "gethostname", lambda: "main")
     assert anonymise("branch main") == "branch main"
+
+
+@pytest.mark.parametrize("piece", ["a", "a_", "/a", "key=", "a:\\\\", "a b ", "=", "--token"])
+def test_long_text_takes_time_in_proportion(piece):
+    begin = time.perf_counter()
+    anonymise(piece * (400_000 // len(piece)))
+    assert time.perf_counter() - begin < 20  # a quadratic pattern would take minutes
 
 
 def test_keys_are_never_changed():

@@ -11,11 +11,15 @@ from turbo_lab.course.replay import Live
 from turbo_lab.records import store
 
 
+@pytest.fixture(autouse=True)
+def dials_from_the_call_only(monkeypatch):
+    monkeypatch.delenv("TURBO_LAB_MODE", raising=False)
+    monkeypatch.delenv("TURBO_LAB_EFFORT", raising=False)
+
+
 @pytest.fixture
 def run_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TURBO_LAB_RUN_DIR", str(tmp_path / "run"))
-    monkeypatch.delenv("TURBO_LAB_MODE", raising=False)
-    monkeypatch.delenv("TURBO_LAB_EFFORT", raising=False)
     return tmp_path / "run"
 
 

@@ -17,6 +17,9 @@ def fail(reason):
     raise UnmeasuredError(reason)
 
 
+UNKNOWN = None
+
+
 def never():
     raise AssertionError("a measuring function was called in replay")
 
@@ -87,6 +90,18 @@ def test_units_must_agree(live):
     live.predict("x", 1, unit="s", tolerance=0.1)
     with pytest.raises(UsageError, match="predicted in 's', not in 'ms'"):
         live.measure("x", lambda: 1, unit="ms")
+
+
+@pytest.mark.parametrize("compute", [lambda: 3 * UNKNOWN, lambda: UNKNOWN, lambda: UNKNOWN["ttft"]])
+def test_arithmetic_with_an_unmeasured_number_is_no_prediction(live, compute):
+    live.predict("x", compute, unit="s", tolerance=0.1)
+    live.measure("x", lambda: 1, unit="s")
+    assert live.compare()["x"].reason == "no prediction: a number it needs is unmeasured"
+
+
+def test_other_errors_in_a_prediction_stop_the_cell(live):
+    with pytest.raises(TypeError, match="unsupported operand"):
+        live.predict("x", lambda: "a" - 1, unit="s", tolerance=0.1)
 
 
 def test_a_prediction_that_needs_a_missing_number_says_so(live):
