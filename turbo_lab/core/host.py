@@ -127,9 +127,14 @@ def cache_folder() -> Path:
 
 
 def short_path(path: Path | str) -> str:
-    """A path as the lessons show it: the home folder as ``~``, so that no user name is printed."""
-    text, home = str(path), str(Path.home())
-    return "~" + text[len(home) :] if text.startswith(home + os.sep) else text
+    """A path as the lessons show it: relative to the checkout, or with the home folder as ``~``.
+
+    So no user name and no place of one machine is printed.
+    """
+    for base, prefix in ((repository_root(), ""), (Path.home(), "~/")):
+        if Path(path).is_relative_to(base):
+            return prefix + Path(path).relative_to(base).as_posix()
+    return str(path)
 
 
 def repository_root() -> Path:

@@ -51,16 +51,20 @@ def plot_tokens(
 
     ``predicted``: label to (first token in s, seconds per token, tokens), drawn dashed.
     """
-    ax = new_axes(ax)
+    ax, last = new_axes(ax), None
     for colour, (label, timeline) in zip(COLOURS, timelines.items(), strict=False):
         times, counts = token_counts(timeline)
         if not times:
             ax.plot([], [], color=colour, label=f"{label}: unmeasured")
             continue
         ax.step(times, counts, where="post", color=colour, label=label)
-        ax.plot(times[0], counts[0], "o", color=colour)
-        ax.annotate(f"first token {times[0] * 1e3:.0f} ms", (times[0], counts[0]), color=colour,
-                    xytext=(6, -2), textcoords="offset points", fontsize=8, va="top")  # fmt: skip
+        ax.plot(times[0], counts[0], "o", color=colour, ms=4)
+        last = (times[0], counts[0])
+    if last:
+        ax.annotate(
+            f"first token {last[0] * 1e3:.0f} ms", last, xytext=(40, 14), fontsize=9,
+            textcoords="offset points", arrowprops={"arrowstyle": "->", "lw": 0.8},
+        )  # fmt: skip
     for label, (ttft_s, tpot_s, tokens) in (predicted or {}).items():
         ax.plot([ttft_s, ttft_s + (tokens - 1) * tpot_s], [1, tokens], "k--", lw=1, label=label)
     ax.set(xlabel="seconds after sending", ylabel="output tokens received", xlim=(0, None))
