@@ -226,9 +226,9 @@ class Lesson:
         rows = compare_rows(self._predictions.values(), self._measured.values())
         note = f"Measured numbers: {self.source.label}."
         gates = self.notes.shown_gates(self.source)
-        return ComparisonTable(
-            rows=tuple(r for r in rows if not names or r.name in names), note=note, gates=gates
-        )
+        shown = tuple(r for r in rows if not names or r.name in names)
+        changed = self.source.changed(self._predictions[row.name] for row in shown)
+        return ComparisonTable(rows=shown, note=note, gates=gates, changed=changed)
 
     def text(
         self, template: str, *, if_met: str | None = None, otherwise: str = "", **values: Any

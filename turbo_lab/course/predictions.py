@@ -55,9 +55,18 @@ def stated(prediction: Prediction) -> str:
 
 
 def differ(one: Prediction, other: Prediction) -> bool:
-    """True when two predictions state different things; the wording of ``why`` may change."""
-    fields = {"value", "unit", "tolerance", "band", "reason"}
-    return one.model_dump(include=fields) != other.model_dump(include=fields)
+    """True when two predictions state different things; the wording of ``why`` may change.
+
+    Values that differ by rounding alone (another CPU's floating point) are the same.
+    """
+    fields = {"unit", "tolerance", "band", "reason"}
+    if one.model_dump(include=fields) != other.model_dump(include=fields):
+        return True
+    if one.value is None or other.value is None:
+        return one.value is not other.value
+    if isinstance(one.value, int) and isinstance(other.value, int):
+        return one.value != other.value
+    return not math.isclose(one.value, other.value, rel_tol=1e-9)
 
 
 def check_name(name: str) -> None:

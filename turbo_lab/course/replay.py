@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ from typing import Any
 from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import RecordError
 from turbo_lab.core.host import repository_root
+from turbo_lab.course.predictions import differ, stated
 from turbo_lab.course.sampling import attempt, json_copy, take
 from turbo_lab.records import store
 from turbo_lab.records.environment import describe_machine
-from turbo_lab.records.schema import Environment, Measurement, Observation, Record
+from turbo_lab.records.schema import Environment, Measurement, Observation, Prediction, Record
 
 RUN_FOLDER_VARIABLE = "TURBO_LAB_RUN_DIR"
 NOT_RECORDED = "not in the record"
@@ -51,6 +52,15 @@ class Recorded:
         """The stored observation; ``fn`` is not called."""
         return self._stored(name) or Observation(name=name, data=None, reason=NOT_RECORDED)
 
+    def changed(self, predictions: Iterable[Prediction]) -> tuple[str, ...]:
+        """Predictions that are not the ones stored before the measurement, one line each."""
+        stored = {p.name: p for p in self.record.predictions}
+        return tuple(
+            f"{p.name}: the run that measured had predicted {stated(stored[p.name])}"
+            for p in predictions
+            if p.name in stored and differ(stored[p.name], p)
+        )
+
     def _stored(self, name: str) -> Observation | None:
         return next((o for o in self.record.observations if o.name == name), None)
 
@@ -74,6 +84,10 @@ class Live:
         }
         beside = Observation(name=blank.name, data=taken.extra, reason=None)
         return blank.model_copy(update=update), beside if taken.extra is not None else None
+
+    def changed(self, predictions: Iterable[Prediction]) -> tuple[str, ...]:
+        """Nothing: a live lesson locks its predictions itself."""
+        return ()
 
     def observe(self, name: str, fn: Callable[[], Any]) -> Observation:
         """Call ``fn`` and keep a plain copy of its data, or the reason why there is none."""

@@ -23,12 +23,14 @@ HEADERS = (
 class ComparisonTable:
     """Rows in the order of the predictions. Its text is the same on every machine.
 
-    ``note`` says where the numbers come from; failed validity gates are listed below the rows.
+    ``note`` says where the numbers come from; failed validity gates, and predictions that changed
+    since the recorded run, are listed below the rows.
     """
 
     rows: tuple[ComparisonRow, ...]
     note: str
     gates: tuple[Gate, ...] = ()
+    changed: tuple[str, ...] = ()
 
     @property
     def met(self) -> int:
@@ -71,6 +73,7 @@ class ComparisonTable:
     def _footer(self) -> list[str]:
         lines = [f"{self.met} of {len(self.rows)} predictions met. {self.note}"]
         lines += [f"{r.name} is unmeasured: {r.reason}" for r in self.rows if r.reason]
+        lines += self.changed
         failed = [g for g in self.gates if g.passed is not True]
         return lines + [
             f"validity gate {'failed' if g.passed is False else 'not checked'}: {g.name}"

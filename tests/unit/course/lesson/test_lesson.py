@@ -41,6 +41,13 @@ def test_a_prediction_may_change_until_it_is_measured(live):
     assert live.met("x") is True
 
 
+def test_a_lock_holds_for_large_whole_numbers_too(live):
+    live.predict("weights_bytes", 10**12, unit="B", tolerance=0.0)
+    live.measure("weights_bytes", lambda: 10**12 + 1, unit="B")
+    with pytest.raises(UsageError, match="locked"):
+        live.predict("weights_bytes", 10**12 + 1, unit="B", tolerance=0.0)
+
+
 def test_a_measurement_that_crashes_locks_the_prediction_too(live):
     live.predict("x", 1, unit="s", tolerance=0.1)
     with pytest.raises(ZeroDivisionError):

@@ -45,6 +45,15 @@ def test_replay_is_deterministic(replayed, capsys):
     assert outputs() == outputs()
 
 
+def test_a_prediction_changed_since_the_run_is_told(replayed):
+    lab = replayed()
+    lab.predict("pool_tokens", 23297, unit="tokens", tolerance=0.0)
+    lab.predict("ttft_s", 0.5 * (1 + 1e-12), unit="s", band=(None, 0.6))
+    text = repr(lab.compare())
+    assert "pool_tokens: the run that measured had predicted 23,296 tokens, exact" in text
+    assert "ttft_s: the run" not in text
+
+
 def test_replay_needs_the_prediction_too(replayed):
     with pytest.raises(UsageError, match="no prediction yet"):
         replayed().measure("pool_tokens", never, unit="tokens")
