@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from turbo_lab.core.errors import RecordError, UsageError
-from turbo_lab.core.host import repository_root
 from turbo_lab.course import claim, references
 from turbo_lab.course.claims import list_claims
 from turbo_lab.metrics.percentiles import samples_to_certify

@@ -1,0 +1,1 @@
+"""Exercises, one file per notebook: cases, properties and known wrong answers."""

@@ -1,0 +1,1 @@
+"""Solutions, one file per notebook: short self-contained functions, each tested."""
