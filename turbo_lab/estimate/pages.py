@@ -131,6 +131,9 @@ def _attention(
     heads = kv_heads_per_rank(layer.kv_heads, tensor_parallel=tp)
     shape = (heads, layer.head_dim_k, layer.head_dim_v)
     window = layer.window_tokens if kind in ("sliding", "chunked") else None
+    if kind == "sliding":  # such layers take whole kernel blocks, whatever was asked for
+        kernel = deployment.kernel_tokens
+        block = max(kernel, block // kernel * kernel)
     return [CacheLayer(kind, block, size, shape=shape, window_tokens=window)]
 
 
