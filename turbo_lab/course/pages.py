@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from turbo_lab.records.environment import describe_machine
 from turbo_lab.records.schema import ComparisonRow, Record
 from turbo_lab.records.store import write_text_atomically
 from turbo_lab.report.html import ComparisonLine, IndexPage, IndexRow, render_index, render_page
+from turbo_lab.report.math import render_math
 
 
 def write_notebook_page(folder: RunFolder, executed: Path, entry: NotebookEntry) -> Path | None:
@@ -40,6 +42,10 @@ def notebook_html(notebook: Any, *, title: str) -> str:
     from pygments.formatters import HtmlFormatter
     from traitlets.config import Config
 
+    notebook = copy.deepcopy(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = render_math(cell.source)
     config = Config({"HTMLExporter": {"template_name": "basic", "embed_images": True}})
     body, _ = HTMLExporter(config=config).from_notebook_node(notebook)
     light = HtmlFormatter(style="default").get_style_defs(".highlight")
@@ -54,6 +60,7 @@ NOTEBOOK_STYLE = """
 .jp-InputPrompt, .jp-OutputPrompt, .prompt, .anchor-link { display: none; }
 .jp-OutputArea-output pre, .output_subarea pre { background: none; border: 1px solid var(--line); }
 .jp-OutputArea, .output { overflow-x: auto; }
+.dataframe, .dataframe th, .dataframe td { border-width: 0 0 1px 0; }
 """
 
 

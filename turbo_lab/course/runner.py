@@ -251,7 +251,8 @@ def _one(plan: _Plan, index: int, interrupt: Interrupt, progress: Progress) -> N
     dials = {"mode": plan.dials.mode, "effort": plan.dials.effort}
     (plan.folder.records / f"nb{entry.id}.json").unlink(missing_ok=True)  # of an earlier try
     begin_s = time.monotonic()
-    progress.cell(index, 0, len(read_notebook(source).cells))
+    cells = len(read_notebook(source).cells) + 1  # papermill adds the injected parameters
+    progress.cell(index, 0, cells)
     status, error = outcome.observe(
         lambda: execute(
             source,

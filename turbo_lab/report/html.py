@@ -34,6 +34,7 @@ img, svg { max-width: 100%; height: auto; }
 img { background: #fff; border-radius: 4px; }
 .passed, .met { color: var(--good); } .failed, .not-met { color: var(--bad); }
 .interrupted, .running, .unmeasured { color: var(--warn); }
+div.math { overflow-x: auto; margin: 1rem 0; } .math svg { max-width: none; }
 .note { color: var(--fg); opacity: .75; font-size: .9rem; }
 """
 
@@ -73,13 +74,16 @@ INDEX = """
 {% for row in page.rows if row.comparison %}
 <h2>{{ row.id }} {{ row.title }}: predicted and measured</h2>
 {% if row.recorded %}<p class="note">{{ row.recorded }}</p>{% endif %}
+{% set published = row.comparison | rejectattr("published", "equalto", "-") | list %}
 <div class="scroll"><table>
 <thead><tr><th>quantity</th><th>unit</th><th class="n">predicted</th><th class="n">measured</th>
-<th class="n">published</th><th>verdict</th></tr></thead>
+{% if published %}<th class="n">published</th>{% endif %}
+<th>verdict</th></tr></thead>
 <tbody>
 {% for line in row.comparison %}<tr><td>{{ line.name }}</td><td>{{ line.unit }}</td>
 <td class="n">{{ line.predicted }}</td><td class="n">{{ line.measured }}</td>
-<td class="n">{{ line.published }}</td>
+{% if published %}<td class="n">{{ line.published }}</td>{% endif %}
+
 <td class="{{ line.verdict | replace(' ', '-') }}">{{ line.verdict }}
 {% if line.reason %}<br><span class="note">{{ line.reason }}</span>{% endif %}</td></tr>
 {% endfor %}</tbody></table></div>

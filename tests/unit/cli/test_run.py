@@ -56,7 +56,7 @@ def test_run_prints_table_and_report_path(course, tmp_path):
     assert done.exit_code == 0, done.output
     (folder,) = (tmp_path / "runs").iterdir()
     assert "00 Lesson" in done.output and f"Report: {folder / 'index.html'}" in done.output
-    assert "00 Lesson: 0 of 2 cells" in done.output  # plain lines: this is no terminal
+    assert "00 Lesson: 0 of 3 cells" in done.output  # plain lines: this is no terminal
 
 
 def test_run_as_json_keeps_progress_off_stdout(course, tmp_path):
