@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from turbo_lab.core.errors import UsageError, did_you_mean
 from turbo_lab.metrics import definitions as d
-from turbo_lab.metrics.rules import Convention, Rule, single
+from turbo_lab.metrics import load_suites, stream_scripts
+from turbo_lab.metrics.rules import Convention, Rule, SloRule
+from turbo_lab.metrics.rules import single as one
 from turbo_lab.metrics.timeline import Timeline
 
 
@@ -12,73 +14,54 @@ def _turbo_succeeded(timeline: Timeline) -> bool:
     return d.outcome(timeline).ok
 
 
+def _turbo_rules() -> tuple[Rule, ...]:
+    tpot = "(last text - first text) / (output tokens - tokens of the first chunk)"
+    per_gap = "one sample per gap"
+    return (
+        Rule("ttft_s", "send to first chunk with content, reasoning or tool text", one(d.ttft_s)),
+        Rule("ttft_scheduled_s", "scheduled time to first text", one(d.ttft_scheduled_s)),
+        Rule("ttft_connected_s", "connection ready to first chunk", one(d.ttft_connected_s)),
+        Rule("itl_s", "gap between arrivals, whatever each brings", d.itl_s, weighting=per_gap),
+        Rule("tpot_s", tpot, one(d.tpot_s)),
+        Rule("e2e_s", "send to last chunk with text", one(d.e2e_s)),
+        Rule("e2e_scheduled_s", "scheduled time to last chunk with text", one(d.e2e_scheduled_s)),
+        Rule("close_s", "send to the close of the stream", one(d.close_s)),
+        Rule("connect_s", "connection set-up, only where one was opened", one(d.connect_s)),
+        Rule("dispatch_lag_s", "scheduled time to send: the client's lag", one(d.dispatch_lag_s)),
+    )
+
+
 def turbo() -> Convention:
-    """This project's contract (``turbo_lab.metrics.definitions``)."""
+    """This project's contract (``turbo_lab.metrics.definitions``).
+
+    Objectives are checked on all attempted requests: a failed one misses, a TPOT objective does
+    not apply to a reply of one chunk.
+    """
+    names = ("ttft", "ttft_scheduled", "tpot", "e2e", "e2e_scheduled")
     return Convention(
         name="turbo",
         version="1",
         source="turbo_lab/metrics/definitions.py",
         succeeded=_turbo_succeeded,
         output_tokens=d.output_tokens,
-        rules=(
-            Rule(
-                "ttft_s",
-                "s",
-                "send to first chunk with content, reasoning or tool text",
-                single(d.ttft_s),
-            ),
-            Rule(
-                "ttft_scheduled_s",
-                "s",
-                "scheduled time to first chunk with text (waiting in the client included)",
-                single(d.ttft_scheduled_s),
-            ),
-            Rule(
-                "ttft_connected_s",
-                "s",
-                "connection ready to first chunk with text (set-up excluded)",
-                single(d.ttft_connected_s),
-            ),
-            Rule(
-                "itl_s",
-                "s",
-                "gap between arrivals of text, whatever tokens each brings",
-                d.itl_s,
-                weighting="one sample per gap",
-            ),
-            Rule(
-                "tpot_s",
-                "s",
-                "(last text - first text) / (output tokens - tokens of the first chunk)",
-                single(d.tpot_s),
-            ),
-            Rule("e2e_s", "s", "send to last chunk with text", single(d.e2e_s)),
-            Rule(
-                "e2e_scheduled_s",
-                "s",
-                "scheduled time to last chunk with text",
-                single(d.e2e_scheduled_s),
-            ),
-            Rule("close_s", "s", "send to the close of the stream", single(d.close_s)),
-            Rule(
-                "connect_s",
-                "s",
-                "connection set-up, only requests that opened a connection",
-                single(d.connect_s),
-            ),
-            Rule(
-                "dispatch_lag_s",
-                "s",
-                "scheduled time to send (the client's own lateness)",
-                single(d.dispatch_lag_s),
-            ),
-        ),
+        rules=_turbo_rules(),
+        slo=SloRule({name: f"{name}_s" for name in names}, "not applicable", "attempted"),
     )
 
 
 def conventions() -> dict[str, Convention]:
     """All conventions by name."""
-    return {c.name: c for c in (turbo(),)}
+    makers = (
+        turbo,
+        stream_scripts.vllm,
+        stream_scripts.sglang,
+        stream_scripts.llmperf,
+        load_suites.guidellm,
+        load_suites.aiperf,
+        load_suites.inference_perf,
+        load_suites.loadgen,
+    )
+    return {c.name: c for c in (make() for make in makers)}
 
 
 def convention(name: str) -> Convention:

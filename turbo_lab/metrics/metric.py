@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from turbo_lab.core.units import format_seconds
-from turbo_lab.metrics.percentiles import LINEAR, certified, percentile
+from turbo_lab.metrics.percentiles import LINEAR, PercentileRule, certified, linear
 
 PERCENTILES = (50, 90, 95, 99)
 
@@ -29,9 +29,7 @@ class Metric:
     weighting: str = "one sample per request"
     weights: tuple[float, ...] | None = field(default=None, repr=False)
     percentile_method: str = LINEAR
-    percentile_rule: Callable[[Sequence[float], float], float | None] = field(
-        default=percentile, repr=False
-    )
+    percentile_rule: PercentileRule = field(default=linear, repr=False)
 
     @property
     def count(self) -> int:
@@ -41,14 +39,16 @@ class Metric:
     @property
     def mean(self) -> float | None:
         """Mean, weighted as ``weighting`` says."""
-        if not self.values:
+        if self.weights is not None:
+            return self.weighted_mean(self.weights)
+        return statistics.fmean(self.values) if self.values else None
+
+    def weighted_mean(self, weights: Sequence[float]) -> float | None:
+        """Mean of the samples with these weights (e.g. tokens); None when they sum to 0."""
+        total = sum(weights)
+        if not self.values or not total:
             return None
-        if self.weights is None:
-            return statistics.fmean(self.values)
-        total = sum(self.weights)
-        if not total:
-            return None
-        return sum(v * w for v, w in zip(self.values, self.weights, strict=True)) / total
+        return sum(v * w for v, w in zip(self.values, weights, strict=True)) / total
 
     @property
     def min(self) -> float | None:
@@ -67,7 +67,7 @@ class Metric:
 
     def percentile(self, p: float) -> float | None:
         """The p-th percentile (0-100) by ``percentile_method``."""
-        return self.percentile_rule(self.values, p)
+        return self.percentile_rule(self.values, self.weights, p)
 
     def certified(self, p: float) -> bool:
         """Whether the sample is large enough to certify the p-th percentile at 99 %."""

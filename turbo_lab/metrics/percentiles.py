@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import comb
 
 from turbo_lab.core.errors import UsageError
 
 LINEAR = "linear interpolation"
+WEIGHTED_CDF = "smallest value whose cumulative weight reaches p"
+UPPER_RANK = "sorted value at index int(n * p / 100)"
 CONFIDENCE = 0.99
+
+PercentileRule = Callable[[Sequence[float], Sequence[float] | None, float], float | None]
 
 
 def percentile(values: Sequence[float], p: float) -> float | None:
@@ -25,6 +29,33 @@ def percentile(values: Sequence[float], p: float) -> float | None:
     low = int(rank)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (rank - low)
+
+
+def linear(values: Sequence[float], weights: Sequence[float] | None, p: float) -> float | None:
+    """``percentile`` as a rule; weights play no part in it."""
+    return percentile(values, p)
+
+
+def weighted_cdf(
+    values: Sequence[float], weights: Sequence[float] | None, p: float
+) -> float | None:
+    """The smallest value at which the cumulative share of the weights reaches p per cent."""
+    if not values:
+        return None
+    pairs = sorted(zip(values, weights or [1.0] * len(values), strict=True))
+    total, reached = sum(w for _, w in pairs), 0.0
+    for value, weight in pairs:
+        reached += weight
+        if total > 0 and reached / total >= p / 100 * (1 - 1e-12):
+            return value
+    return pairs[-1][0]
+
+
+def upper_rank(values: Sequence[float], weights: Sequence[float] | None, p: float) -> float | None:
+    """The sorted value at index int(n * p / 100), without interpolation."""
+    if not values:
+        return None
+    return sorted(values)[min(int(len(values) * p / 100), len(values) - 1)]
 
 
 def samples_to_certify(p: float, *, confidence: float = CONFIDENCE) -> int:

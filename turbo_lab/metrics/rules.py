@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from turbo_lab.metrics.percentiles import LINEAR
+from turbo_lab.metrics.percentiles import LINEAR, PercentileRule, linear
 from turbo_lab.metrics.timeline import Timeline
 
 Values = tuple[float, ...]
@@ -20,21 +21,25 @@ class Rule:
     """
 
     name: str
-    unit: str
     definition: str
     values: Callable[[Timeline], Values]
+    unit: str = "s"
     weighting: str = "one sample per request"
     weights: Callable[[Timeline], Values] | None = None
 
 
 @dataclass(frozen=True)
-class RunTotals:
-    """What throughput is computed from: counted requests, their tokens, and the run's time."""
+class SloRule:
+    """How a tool counts requests that meet their objectives.
 
-    requests: int
-    output_tokens: int | None
-    input_tokens: int | None
-    duration_s: float | None
+    ``metrics`` maps an objective's name to the rule it is checked against. ``missing`` says what a
+    request without that metric is: ``not applicable`` (met), ``missed``, ``excluded`` from the
+    count, or ``zero`` (taken as 0, so met). ``of`` is the denominator of the attained share.
+    """
+
+    metrics: Mapping[str, str]
+    missing: Literal["not applicable", "missed", "excluded", "zero"]
+    of: Literal["attempted", "succeeded"]
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,12 @@ class Convention:
     rules: tuple[Rule, ...]
     output_tokens: Callable[[Timeline], int | None]
     percentile_method: str = LINEAR
-    percentile: Callable[[Sequence[float], float], float | None] | None = None
-    ignores: str = ""
+    percentile: PercentileRule = linear
+    slo: SloRule | None = None
+
+    def rule(self, name: str) -> Rule:
+        """The rule called ``name``. Raises KeyError."""
+        return {rule.name: rule for rule in self.rules}[name]
 
 
 def single(function: Callable[[Timeline], float | None]) -> Callable[[Timeline], Values]:

@@ -10,7 +10,7 @@ from typing import Any
 from turbo_lab.metrics import definitions
 from turbo_lab.metrics.conventions import convention as find_convention
 from turbo_lab.metrics.metric import PERCENTILES, Metric, Quantity
-from turbo_lab.metrics.percentiles import percentile, samples_to_certify
+from turbo_lab.metrics.percentiles import samples_to_certify
 from turbo_lab.metrics.rules import Convention, Rule
 from turbo_lab.metrics.timeline import Timeline
 
@@ -136,7 +136,7 @@ def _metric(rule: Rule, counted: Sequence[Timeline], rule_set: Convention) -> Me
         weighting=rule.weighting,
         weights=weights,
         percentile_method=rule_set.percentile_method,
-        percentile_rule=rule_set.percentile or percentile,
+        percentile_rule=rule_set.percentile,
     )
 
 

@@ -60,7 +60,7 @@ def zero_allowed(name: str) -> bool:
     return name == "dispatch_lag_s"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(timelines(), max_size=5))
 def test_the_contract_never_gives_negative_infinite_or_false_zero(runs):
     summary = summarize(runs)
@@ -79,8 +79,8 @@ def test_the_contract_never_gives_negative_infinite_or_false_zero(runs):
     assert str(summary)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(timelines(), max_size=4), st.sampled_from(sorted(conventions())))
+@settings(max_examples=120, deadline=None)
+@given(st.lists(timelines(), max_size=3), st.sampled_from(sorted(conventions())))
 def test_every_convention_survives_every_stream(runs, name):
     summary = summarize(runs, convention=name)
     for metric in summary.metrics.values():
@@ -89,7 +89,7 @@ def test_every_convention_survives_every_stream(runs, name):
     summary.to_dict()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(timelines(), st.floats(0, 1e4))
 def test_metrics_do_not_depend_on_where_the_clock_starts(timeline, shift):
     import dataclasses
