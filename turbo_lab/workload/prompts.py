@@ -74,3 +74,111 @@ def _other_prompt(like: Request, *, seed: str) -> Any:
             shuffled[0] = low if prompt[0] != low else high
         return shuffled
     return "Warm-up " + " ".join(word(rng) for _ in range(_size_words(like)))
+
+
+def token_count(tokenizer: Tokenizer, text: str) -> int:
+    """Tokens of ``text`` without special tokens."""
+    return len(tokenizer.encode(text, add_special_tokens=False))
+
+
+def exact_text(tokenizer: Tokenizer, *, tokens: int, seed: int) -> str:
+    """Invented words that this tokenizer turns into exactly ``tokens`` tokens.
+
+    A chat template adds its own tokens on top; the server's ``usage.prompt_tokens`` has the sum.
+
+    Raises:
+        UsageError: no such text was found (a tokenizer without short tokens).
+    """
+    if tokens < 1:
+        raise UsageError(f"tokens is {tokens}, it must be at least 1")
+    for attempt in range(20):
+        text = _fill(tokenizer, tokens, random.Random(f"exact-{seed}-{attempt}"))
+        if text is not None:
+            return text
+    raise UsageError(
+        f"found no text of exactly {tokens} tokens for this tokenizer; "
+        "use token_id_prompts with endpoint='completions' instead"
+    )
+
+
+def _fill(tokenizer: Tokenizer, tokens: int, rng: random.Random) -> str | None:
+    """Whole words while they surely fit, then single letters and short words up to the mark."""
+    parts = [word(rng)]
+    size = token_count(tokenizer, parts[0])
+    for _ in range(MAX_STEPS):  # Each adds about what is missing, so long prompts stay cheap.
+        missing = tokens - size
+        if missing <= 0:
+            break
+        more = [word(rng) for _ in range(max(1, int(missing * len(parts) / max(1, size))))]
+        grown, size = _shrunk(tokenizer, [*parts, *more], tokens)
+        if len(grown) <= len(parts):
+            break
+        parts = grown
+    parts, _ = _shrunk(tokenizer, parts, tokens)
+    return _top_up(tokenizer, " ".join(parts), tokens, rng)
+
+
+def _shrunk(tokenizer: Tokenizer, parts: list[str], tokens: int) -> tuple[list[str], int]:
+    """Drop words from the end until the text fits."""
+    size = token_count(tokenizer, " ".join(parts))
+    while size > tokens and len(parts) > 1:
+        surplus = max(1, int((size - tokens) * len(parts) / size))
+        parts = parts[:-surplus] or parts[:1]
+        size = token_count(tokenizer, " ".join(parts))
+    return parts, size
+
+
+MAX_STEPS = 30
+_SHORT = (" a", " the", " of", ".", ",", " I", "a", "e", "!", " is", " 1", "7")
+
+
+def _top_up(tokenizer: Tokenizer, text: str, tokens: int, rng: random.Random) -> str | None:
+    """Add pieces that cost one token each until the count is exact."""
+    size = token_count(tokenizer, text)
+    if size > tokens:
+        text, size = "", 0
+    while size < tokens:
+        for piece in rng.sample(_SHORT, len(_SHORT)):
+            grown = token_count(tokenizer, text + piece)
+            if size < grown <= tokens:
+                text, size = text + piece, grown
+                break
+        else:
+            return None
+    return text
+
+
+def token_id_prompts(
+    count: int, *, tokens: int, vocab_size: int, seed: int, avoid: Sequence[int] = ()
+) -> list[list[int]]:
+    """Prompts as token ids: exactly ``tokens`` long by construction (completions endpoint).
+
+    Different from each other with the first id on where the vocabulary allows. ``avoid`` names
+    special ids (end of text, padding).
+    """
+    allowed = sorted(set(range(vocab_size)) - set(avoid))
+    if count < 1 or tokens < 1 or not allowed:
+        raise UsageError(f"count={count}, tokens={tokens} and the vocabulary must be positive")
+    rng = random.Random(f"ids-{seed}")
+    firsts = rng.sample(allowed, min(count, len(allowed)))
+    return [[firsts[i % len(firsts)], *rng.choices(allowed, k=tokens - 1)] for i in range(count)]
+
+
+def shared_prefix_prompts(
+    groups: int,
+    *,
+    per_group: int,
+    prefix_tokens: int,
+    suffix_tokens: int,
+    vocab_size: int,
+    seed: int,
+    avoid: Sequence[int] = (),
+) -> list[list[int]]:
+    """``groups`` tenants, each with one prefix that its ``per_group`` prompts share, as token ids.
+
+    In the order group 0, 1, ..., 0, 1, ...: neighbours never share, so a cache must hold all.
+    """
+    facts = {"vocab_size": vocab_size, "avoid": avoid}
+    prefixes = token_id_prompts(groups, tokens=prefix_tokens, seed=seed, **facts)
+    suffixes = token_id_prompts(groups * per_group, tokens=suffix_tokens, seed=seed + 1, **facts)
+    return [[*prefixes[i % groups], *suffix] for i, suffix in enumerate(suffixes)]
