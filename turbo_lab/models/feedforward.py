@@ -81,6 +81,8 @@ def _dense(
         width = ratio * text.count(*names.HIDDEN)
     else:
         width = text.count(*width_names)
+    if model_type == "qwen":
+        width //= 2  # the first Qwen states gate and up together
     if model_type in ("lfm2", "lfm2_moe"):
         width = _lfm_width(text, width)
     if model_type.startswith("gemma3n") or model_type.startswith("gemma4"):

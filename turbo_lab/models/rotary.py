@@ -33,7 +33,11 @@ def rotary_cache_bytes(spec: ModelSpec, *, element_bytes: int = 2) -> int:
     rope = rope if isinstance(rope, Mapping) else {}
     positions = _positions(spec, rope)
     tables = [*dims, *dims] if spec.model_type in _TWO_TABLES and len(dims) == 1 else dims
-    return positions * sum(tables) * element_bytes
+    if any(layer.indexer for layer in spec.attention_layers):
+        # The indexer rotates in halves, the attention in pairs, unless the config says pairs too.
+        tables = [*dims, *([] if spec.config.get("indexer_rope_interleave") else dims)]
+    width = 4 if spec.model_type == "gpt_oss" else element_bytes  # its tables are fp32
+    return positions * sum(tables) * width
 
 
 def _kinds(spec: ModelSpec) -> set[str]:
