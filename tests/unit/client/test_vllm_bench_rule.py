@@ -1,0 +1,75 @@
+"""The rule called vllm-0.32 against vLLM's own client function on the same scripted streams."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from turbo_lab.client.stream import send_one
+from turbo_lab.engines.mock_script import Reply, Script, Step, event, payload
+from turbo_lab.engines.mock_server import MockServer
+from turbo_lab.metrics.summary import summarize
+from turbo_lab.workload.request import Request
+
+pytestmark = pytest.mark.engine
+TOLERANCE_S = 0.008
+
+
+def usage(tokens: int) -> Step:
+    return event(payload(usage={"prompt_tokens": 3, "completion_tokens": tokens}))
+
+
+def text(piece: str, after_s: float, **more) -> Step:
+    return event(payload(piece, **more), after_s=after_s)
+
+
+ROLE_FIRST = (event(payload(role=True)), text("a", 0.05), text("b", 0.03, finish="stop"))
+STREAMS = {
+    "role apart": (*ROLE_FIRST, usage(2), event("[DONE]", after_s=0.03)),
+    "many tokens a chunk": (
+        event(payload(role=True), after_s=0.04),
+        text("a", 0.0),
+        text("bc", 0.04),
+        text("de", 0.04, finish="stop"),
+        usage(5),
+        event("[DONE]", after_s=0.02),
+    ),
+    "one token": (text("a", 0.03, finish="length"), usage(1), event("[DONE]")),
+    "error inside": (text("a", 0.03), event({"error": {"message": "x"}}), event("[DONE]")),
+    "truncated": (text("a", 0.03), text("b", 0.03)),
+    "no text": (usage(0), event("[DONE]")),
+}
+
+
+def theirs(url: str):
+    tool = pytest.importorskip("vllm.benchmarks.lib.endpoint_request_func")
+    import aiohttp
+
+    async def ask():
+        request = tool.RequestFuncInput(
+            prompt="q", api_url=f"{url}/v1/chat/completions", prompt_len=3, output_len=5, model="m"
+        )
+        async with aiohttp.ClientSession() as session:
+            return await tool.async_request_openai_chat_completions(request, session)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+def test_same_stream_same_numbers(name):
+    with MockServer(Script(replies=(Reply(steps=STREAMS[name]),))) as server:
+        theirs(server.base_url)  # The first call pays for imports.
+        got = theirs(server.base_url)
+        ours = summarize([send_one(Request("q"), base_url=server.base_url)], convention="vllm-0.32")
+    assert ours.succeeded == int(got.success)
+    if not got.success:
+        return
+    assert ours.ttft_s.values == pytest.approx([got.ttft], abs=TOLERANCE_S)
+    assert ours.itl_s.values == pytest.approx(got.itl, abs=TOLERANCE_S)
+    assert ours.e2e_s.values == pytest.approx([got.latency], abs=TOLERANCE_S)
+    if got.output_tokens and got.output_tokens > 1:
+        tpot = (got.latency - got.ttft) / (got.output_tokens - 1)
+        assert ours.tpot_s.values == pytest.approx([tpot], abs=TOLERANCE_S)
+    else:
+        assert ours.tpot_s.values == ()
