@@ -18,7 +18,6 @@ from types import FrameType
 from typing import Any
 
 GRACE_S = 15.0
-ENGINE_NAME = "turbo-lab"
 
 
 @dataclass
@@ -105,7 +104,9 @@ def execute(
     """
     import papermill
 
-    _register_engine()
+    from turbo_lab.course.papermill_engine import ENGINE_NAME, register
+
+    register()
     with _quiet_warnings():
         papermill.execute_notebook(
             str(source),
@@ -129,60 +130,3 @@ def _quiet_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _register_engine() -> None:
-    """Tell papermill about our engine; doing it twice is harmless."""
-    from papermill.clientwrap import PapermillNotebookClient
-    from papermill.engines import NBClientEngine, papermill_engines
-
-    class Client(PapermillNotebookClient):
-        """Passes on the environment and shows the running kernel to the signal handler."""
-
-        def __init__(self, manager: Any, *, interrupt: Interrupt, environment: Any, **rest: Any):
-            super().__init__(manager, **rest)
-            self._interrupt, self._environment = interrupt, environment
-
-        def start_new_kernel_client(self, **rest: Any) -> Any:
-            self._interrupt.kernel = self.km
-            return super().start_new_kernel_client(**rest)
-
-        def execute(self, **rest: Any) -> Any:
-            try:
-                return super().execute(env=self._environment, **rest)
-            finally:
-                self._interrupt.kernel = None
-
-    class TurboLabEngine(NBClientEngine):
-        """papermill's own engine plus two hooks around every cell."""
-
-        @classmethod
-        def execute_managed_notebook(cls, manager: Any, kernel_name: str, **rest: Any) -> Any:
-            """Execute the cells, report each one, stop before the next when asked."""
-            on_cell, interrupt = rest.pop("on_cell"), rest["interrupt"]
-            start, complete = manager.cell_start, manager.cell_complete
-            total = len(manager.nb.cells)
-
-            def cell_start(cell: Any, cell_index: int | None = None, **more: Any) -> None:
-                interrupt.stop_if_asked()
-                start(cell, cell_index, **more)
-
-            def cell_complete(cell: Any, cell_index: int | None = None, **more: Any) -> None:
-                if cell.metadata.papermill.get("status") == manager.PENDING:
-                    return  # stopped before this cell began
-                complete(cell, cell_index, **more)
-                on_cell((cell_index or 0) + 1, total)
-
-            manager.cell_start, manager.cell_complete = cell_start, cell_complete
-            client = Client(
-                manager,
-                kernel_name=kernel_name,
-                startup_timeout=rest.get("start_timeout", 60),
-                timeout=None,
-                extra_arguments=["--IPKernelApp.log_level=40"],
-                interrupt=interrupt,
-                environment=rest["environment"],
-            )
-            return client.execute()
-
-    papermill_engines.register(ENGINE_NAME, TurboLabEngine)
