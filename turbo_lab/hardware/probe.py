@@ -134,7 +134,10 @@ def _product(torch: Any, dtype: str, device: str, side: int) -> Callable[[], obj
         return lambda: torch._scaled_mm(
             left, left.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16
         )
-    kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    if dtype not in kinds:
+        raise NotImplementedError(f"torch has no product of {dtype} matrices")
+    kind = kinds[dtype]
     left, right = base.to(kind), base.t().contiguous().to(kind)
     out = torch.empty(side, side, device=device, dtype=kind)
     return lambda: torch.mm(left, right, out=out)
