@@ -13,14 +13,16 @@ from turbo_lab.models.spec import ModelSpec
 class Deployment:
     """The engine's settings. Defaults are those of a GPU server; one batch is in flight.
 
-    ``block_tokens`` None: the platform's default. ``prediction_layers``: extra attention layers
-    of the draft that shares the pool; None takes the checkpoint's own (MTP) when
-    ``speculative_tokens`` is above 0. ``async_scheduling``: two batches are in flight (the
-    default of GPU servers from 0.26 on; off on the CPU).
+    ``dtype``: what the engine computes in (``auto``: the checkpoint's own), which an ``auto``
+    ``kv_dtype`` and the states follow. ``block_tokens`` None: the platform's default.
+    ``prediction_layers``: extra attention layers of the draft that shares the pool; None takes
+    the checkpoint's own (MTP) when ``speculative_tokens`` is above 0. ``async_scheduling``: two
+    batches are in flight (the default of GPU servers from 0.26 on; off on the CPU).
     """
 
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    dtype: str = "auto"
     kv_dtype: str = "auto"
     block_tokens: int | None = None
     max_batched_tokens: int = 2048

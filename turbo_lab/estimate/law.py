@@ -68,11 +68,12 @@ def law_for(version: str | None = None) -> Law:
     Raises UsageError for text that is no version.
     """
     text = LATEST if version in (None, "", "latest") else str(version)
-    wanted = _parse(text)
-    return [law for law in LAWS if _parse(law.since) <= wanted][-1]
+    wanted = version_key(text)
+    return [law for law in LAWS if version_key(law.since) <= wanted][-1]
 
 
-def _parse(text: str) -> tuple[int, int]:
+def version_key(text: str) -> tuple[int, int]:
+    """(major, minor) of a version, to compare. Raises UsageError for text that is no version."""
     match = re.fullmatch(r"v?(\d+)(?:\.(\d+))?(?:[.\-+].*|(?:rc|post|dev).*)?", text.strip())
     if not match:
         raise UsageError(

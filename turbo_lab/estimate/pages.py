@@ -13,8 +13,8 @@ from turbo_lab.models.layers import Attention, Layer, State
 from turbo_lab.models.memory import (
     kv_heads_per_rank,
     layer_bytes_per_token,
-    model_state_dtype,
     resolve_kv_dtype,
+    serving_dtype,
 )
 from turbo_lab.models.spec import ModelSpec
 from turbo_lab.models.states import state_bytes
@@ -72,7 +72,8 @@ def cache_layers(
             f"tensor_parallel is {deployment.tensor_parallel}, which does not divide the "
             f"{spec.query_heads} attention heads."
         )
-    dtype = resolve_kv_dtype(spec, dtype=deployment.kv_dtype)
+    kv_dtype = deployment.dtype if deployment.kv_dtype == "auto" else deployment.kv_dtype
+    dtype = resolve_kv_dtype(spec, dtype=kv_dtype)
     stages = pipeline_stages(len(spec.layers), stages=deployment.pipeline_parallel)
     layers = [*zip(stages, spec.layers, strict=True), *_prediction(spec, deployment)]
     state_bytes_max = max(
@@ -110,7 +111,7 @@ def _prediction(spec: ModelSpec, deployment: Deployment) -> list[tuple[int, Laye
 
 def prediction_layers(spec: ModelSpec) -> int:
     """Extra prediction (MTP) layers that the checkpoint carries; 0 without."""
-    for name in ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_modules"):
+    for name in ("mtp_num_hidden_layers", "num_nextn_predict_layers"):
         value = spec.config.get(name)
         if isinstance(value, int) and value > 0:
             return value
@@ -139,7 +140,8 @@ def _attention(
 
 def _state_bytes(spec: ModelSpec, state: State | None, deployment: Deployment) -> int:
     assert state is not None
-    model_dtype = model_state_dtype(spec)
+    chosen = resolve_kv_dtype(spec, dtype=deployment.dtype)
+    model_dtype = chosen if chosen in ("bf16", "fp16", "fp32") else serving_dtype(spec)
     engine_default = "fp32" if state.kind == "kimi_delta" else model_dtype
     return state_bytes(
         state if deployment.state_dtype is None else replace(state, state_dtype=None),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from turbo_lab.core.errors import UsageError
 from turbo_lab.models.dtypes import Dtype, canonical_dtype, head_bytes, latent_bytes
 from turbo_lab.models.layers import Attention
@@ -109,8 +111,8 @@ def indexer_bytes_per_token(spec: ModelSpec) -> int:
 
 
 def resolve_kv_dtype(spec: ModelSpec, *, dtype: str) -> Dtype:
-    """``auto`` becomes the checkpoint's own dtype; other names become the short ones."""
-    return canonical_dtype(spec.dtype if dtype == "auto" else dtype)
+    """``auto`` becomes the dtype the model is served in; other names become the short ones."""
+    return canonical_dtype(serving_dtype(spec) if dtype == "auto" else dtype, field="kv dtype")
 
 
 def state_bytes_per_request(spec: ModelSpec, *, tensor_parallel: int = 1) -> int:
@@ -121,11 +123,14 @@ def state_bytes_per_request(spec: ModelSpec, *, tensor_parallel: int = 1) -> int
     vLLM's ``MambaStateShapeCalculator``; see :func:`turbo_lab.models.states.state_elements`.
     """
     return sum(
-        state_bytes(layer, model_dtype=model_state_dtype(spec), tensor_parallel=tensor_parallel)
+        state_bytes(layer, model_dtype=serving_dtype(spec), tensor_parallel=tensor_parallel)
         for layer in spec.state_layers
     )
 
 
-def model_state_dtype(spec: ModelSpec) -> str:
-    """The dtype of convolution states: the checkpoint's own (bf16 for 8-bit checkpoints)."""
-    return spec.dtype if spec.dtype in ("bf16", "fp16", "fp32") else "bf16"
+def serving_dtype(spec: ModelSpec) -> Literal["bf16", "fp16"]:
+    """The dtype that vLLM serves the model in on its own: the checkpoint's 16-bit one, else bf16.
+
+    Checkpoints in fp32 or 8 bits are served in bf16. Source: vLLM's ``_resolve_auto_dtype``.
+    """
+    return "fp16" if spec.dtype == "fp16" else "bf16"

@@ -12,14 +12,14 @@ from turbo_lab.models.quantization import WeightFormat, weight_format
 from turbo_lab.models.rotary import rotary_cache_bytes
 from turbo_lab.models.spec import ModelSpec
 
-_WIDTH = {"bf16": 2, "fp16": 2, "fp32": 4}
+_WIDTH_BYTES = 2  # served in a 16-bit dtype, whatever the checkpoint was saved in
 
 
 @dataclass(frozen=True)
 class WeightBytes:
     """Weights by part. ``per_rank``: one tensor-parallel rank of one pipeline stage, on average.
 
-    ``plain``: parameters in the checkpoint's dtype; ``packed``: those in the quantised format;
+    ``plain``: parameters in the 16-bit serving dtype; ``packed``: those in the quantised format;
     ``scales``: its scales and zero points; ``rotary``: the table of sines and cosines.
     """
 
@@ -56,7 +56,7 @@ def weight_bytes(
                 packed += matrix.elements * chosen.bits // 8
                 scales += chosen.scale_bytes(matrix)
     count = count_parameters(spec)
-    width = _WIDTH.get(spec.dtype, 2)
+    width = _WIDTH_BYTES
     plain = (count.total - packed_elements) * width
     rotary = rotary_cache_bytes(spec, element_bytes=width)
     replicated = count.norms * width
