@@ -57,6 +57,7 @@ def collect() -> dict[str, Any]:
         "packages": {name: host.package_version(name) for name in PACKAGES},
         **_dials(),
         "engine_settings": _engine_settings(),
+        "servers": _servers(),
         "cache_folder": str(host.cache_folder()),
     }
 
@@ -67,6 +68,13 @@ def _dials() -> dict[str, str | None]:
     except UsageError as error:  # TURBO_LAB_MODE names what cannot run here
         return {"mode": None, "mode_reason": str(error), "effort": None}
     return {"mode": dials.mode, "mode_reason": dials.reason, "effort": dials.effort}
+
+
+def _servers() -> list[dict[str, Any]]:
+    """Servers of the learner's own pool that run now (a course run keeps its own and ends them)."""
+    from turbo_lab.engines.pool import current_pool
+
+    return current_pool().servers()
 
 
 class _NotMeasuredError(Exception):
@@ -92,6 +100,11 @@ def _refuse_to_measure(message: str) -> None:
     raise _NotMeasuredError(message)
 
 
+def _running(servers: list[dict[str, Any]]) -> str:
+    shown = [f"{s['model']} in {s['dtype']} on port {s['port']}" for s in servers]
+    return "; ".join(shown) or "none running"
+
+
 def describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """The facts as (name, text) lines."""
     gpus = [f"{g['name']} ({units.format_bytes(g['memory_bytes'])})" for g in facts["gpus"]]
@@ -104,5 +117,6 @@ def describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("engine", settings["description"] if settings else "dtype and threads not measured yet"),
         ("Python", f"{facts['python']} on {facts['system']} {facts['architecture']}"),
         ("cache", facts["cache_folder"]),
+        ("servers", _running(facts["servers"])),
     ]
     return lines + [(name, version or "-") for name, version in facts["packages"].items()]

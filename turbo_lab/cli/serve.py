@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from turbo_lab.engines.vllm_server import VllmServer
 
 EXAMPLES = """
 Serve the bundled model with the settings this machine measured as fastest, until Ctrl-C.
@@ -57,35 +60,33 @@ def serve(
         print(json.dumps(known) if as_json else "\n".join(sorted(known)))
         return
     say = (lambda _: None) if as_json else print
-    changes = {"dtype": dtype, "kv_cache_gib": kv_cache_gib}
+    given = {"dtype": dtype, "kv_cache_gib": kv_cache_gib}
     args = default_args(
-        resolve_dials(mode),
-        model=model,
-        report=say,
-        max_model_len=max_model_len,
-        max_num_seqs=max_num_seqs,
+        resolve_dials(mode), model=model, report=say,
+        max_model_len=max_model_len, max_num_seqs=max_num_seqs,
         extra=tuple(_pair(f) for f in flag or []),
-        **{name: value for name, value in changes.items() if value is not None},
-    )
+        **{name: value for name, value in given.items() if value is not None},
+    )  # fmt: skip
     say("Starting vllm serve (30-45 s on CPU) ...")
     with VllmServer(args, port=port) as server:
-        facts = {
-            "base_url": server.base_url,
-            "model": server.model_name,
-            "load_s": server.load_s,
-            "kv_cache_tokens": server.kv_cache_tokens(),
-            "log": str(server.log),
-        }
-        if as_json:
-            print(json.dumps(facts), flush=True)
-        else:
-            print(
-                f"Ready after {server.load_s:.1f} s: {server.base_url}/v1  (model name: "
-                f"{server.model_name}; KV pool: {facts['kv_cache_tokens']:,} tokens)\n"
-                f"Log: {server.log}\nStop with Ctrl-C.",
-                flush=True,
-            )
+        _announce(server, as_json=as_json)
         _wait(server)
+
+
+def _announce(server: VllmServer, *, as_json: bool) -> None:
+    facts = {
+        "base_url": server.base_url,
+        "model": server.model_name,
+        "load_s": server.load_s,
+        "kv_cache_tokens": server.kv_cache_tokens(),
+        "log": str(server.log),
+    }
+    text = (
+        f"Ready after {server.load_s:.1f} s: {server.base_url}/v1  (model name: "
+        f"{server.model_name}; KV pool: {facts['kv_cache_tokens']:,} tokens)\n"
+        f"Log: {server.log}\nStop with Ctrl-C."
+    )
+    print(json.dumps(facts) if as_json else text, flush=True)
 
 
 def _pair(flag: str) -> tuple[str, str]:
@@ -93,7 +94,7 @@ def _pair(flag: str) -> tuple[str, str]:
     return name, value
 
 
-def _wait(server) -> None:
+def _wait(server: VllmServer) -> None:
     from turbo_lab.core.errors import EngineError
 
     try:
