@@ -78,8 +78,9 @@ def estimate(
     setup = _deployment(
         tensor_parallel=tp, pipeline_parallel=pp, dtype=dtype, kv_dtype=kv_dtype,
         block_tokens=block_size, max_batched_tokens=max_batched_tokens,
-        speculative_tokens=num_spec, prediction_layers=draft_layers, platform=platform, async_scheduling=async_scheduling,
-        prefix_caching=prefix_caching, hybrid_manager=hybrid_manager,
+        speculative_tokens=num_spec, prediction_layers=draft_layers, platform=platform,
+        async_scheduling=async_scheduling, prefix_caching=prefix_caching,
+        hybrid_manager=hybrid_manager,
     )  # fmt: skip
     _check(max_len=max_len, kv_cache_gib=kv_cache_gib)
     spec = find_model(model)
@@ -152,7 +153,6 @@ def _budget_rows(
 def _notes(spec: Any, setup: Any, law: str) -> list[str]:
     """Assumptions that change a number, one sentence each."""
     from turbo_lab.estimate.law import law_for
-
     from turbo_lab.estimate.pages import prediction_layers
 
     notes = []
