@@ -50,6 +50,7 @@ def lab() -> dict:
             prompts=PromptSource(vocab=spec.vocab, longest=1024),
             model=server.model_name,
             passes=PASSES,
+            on_point=lambda point, seconds: print(f"{point}: {seconds * 1e3:.1f} ms", flush=True),
         )
     ceilings = merge([before, probe_machine()])
     roof = ceilings.roof(SHORT[args.dtype])

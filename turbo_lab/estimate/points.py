@@ -7,15 +7,14 @@ first token. Prompts are token ids of exact length, distinct, so that no prefix 
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from turbo_lab.core.errors import UnmeasuredError, UsageError
-from turbo_lab.metrics.definitions import arrivals, outcome, ttft_connected_s
-from turbo_lab.metrics.timeline import Timeline
+from turbo_lab.metrics.definitions import outcome
+from turbo_lab.metrics.timeline import VISIBLE_KINDS, Timeline
 from turbo_lab.workload.request import Request
 
 Phase = Literal["decode", "prefill"]
@@ -146,10 +145,10 @@ def read_point(point: StepPoint, timelines: Sequence[Timeline]) -> float:
     if len(timelines) != point.batch:
         raise UnmeasuredError(f"{point}: {len(timelines)} streams came back, not {point.batch}")
     if point.phase == "prefill":
-        seconds = ttft_connected_s(timelines[0])
-        if seconds is None:
-            raise UnmeasuredError(f"{point}: no first token was seen")
-        return seconds
+        first, start = _token_times(point, timelines[0])[0][0], timelines[0].sent_s
+        if start is None:
+            raise UnmeasuredError(f"{point}: the send time is unknown")
+        return first - max(start, timelines[0].connected_s or start)
     marks = [_token_times(point, t) for t in timelines]
     begin, end = max(m[0][0] for m in marks), min(m[-1][0] for m in marks)
     runs = [run for m in marks for run in _runs(m, begin, end)]
@@ -159,12 +158,24 @@ def read_point(point: StepPoint, timelines: Sequence[Timeline]) -> float:
 
 
 def _token_times(point: StepPoint, timeline: Timeline) -> list[tuple[float, int]]:
-    """(time, tokens so far) of each arrival; the server must have counted the tokens."""
-    seen = arrivals(timeline)
-    if len(seen) < 2 or any(a.tokens is None for a in seen):
-        raise UnmeasuredError(f"{point}: the server gave no token counts with its chunks")
-    totals = itertools.accumulate(a.tokens or 0 for a in seen)
-    return [(a.t_s, total) for a, total in zip(seen, totals, strict=True)]
+    """(time, tokens so far) of each arrival, tokens without text included.
+
+    A random prompt brings tokens that are half a character: they show nothing, yet are steps.
+    """
+    marks: list[tuple[float, int]] = []
+    for chunk in timeline.events():
+        if chunk.tokens is None:
+            if chunk.kind in VISIBLE_KINDS:
+                raise UnmeasuredError(f"{point}: the server gave no token counts with its chunks")
+            continue
+        total = chunk.tokens + (marks[-1][1] if marks else 0)
+        if marks and marks[-1][0] == chunk.t_s:
+            marks[-1] = (chunk.t_s, total)
+        elif chunk.tokens:
+            marks.append((chunk.t_s, total))
+    if not marks:
+        raise UnmeasuredError(f"{point}: no token came")
+    return marks
 
 
 def _runs(marks: list[tuple[float, int]], begin: float, end: float) -> list[float]:

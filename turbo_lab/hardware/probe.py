@@ -136,7 +136,7 @@ def _product(torch: Any, dtype: str, device: str, side: int) -> Callable[[], obj
         )
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     if dtype not in kinds:
-        raise NotImplementedError(f"torch has no product of {dtype} matrices")
+        raise TypeError(f"torch has no product of {dtype} matrices")
     kind = kinds[dtype]
     left, right = base.to(kind), base.t().contiguous().to(kind)
     out = torch.empty(side, side, device=device, dtype=kind)

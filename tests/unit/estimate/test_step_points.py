@@ -54,6 +54,15 @@ def test_two_tokens_in_one_chunk_are_two_steps() -> None:
     ) == pytest.approx(0.02)
 
 
+def test_tokens_that_show_no_text_are_steps_too() -> None:
+    seen = stream(0.1, [0.02] * 30)
+    chunks = tuple(c._replace(kind="empty") if i % 3 == 0 else c for i, c in enumerate(seen.chunks))
+    half = stream(0.1, [0.02] * 30, chunks=chunks)
+    assert read_point(StepPoint("decode", 1, 128), [half]) == pytest.approx(0.02)
+    first = stream(0.101, [], chunks=((0.101, 1, "empty"), (0.2, None, "done")))
+    assert read_point(StepPoint("prefill", 1, 64), [first]) == pytest.approx(0.1)
+
+
 def test_prefill_is_the_first_token_after_the_connection() -> None:
     assert read_point(StepPoint("prefill", 1, 64), [stream(0.101, [])]) == pytest.approx(0.1)
 
