@@ -26,45 +26,60 @@ Examples:
 """
 
 
+Model = Annotated[str | None, typer.Argument(help="config.json, folder or model id.")]
+MaxLen = Annotated[int | None, typer.Option(help="Longest request in tokens.")]
+KvGib = Annotated[float | None, typer.Option(help="GiB of KV cache on every rank.")]
+MemoryGib = Annotated[
+    float | None, typer.Option(help="GiB of one device; the cache is what remains (a band).")
+]
+Utilization = Annotated[float, typer.Option(help="Share of the device that is used.")]
+Ranks = Annotated[int, typer.Option(help="Tensor-parallel ranks.")]
+Stages = Annotated[int, typer.Option(help="Pipeline stages.")]
+Compute = Annotated[str, typer.Option(help="What the engine computes in.")]
+KvDtype = Annotated[str, typer.Option(help="Number format of the cache.")]
+BlockSize = Annotated[int | None, typer.Option(help="Tokens per block.")]
+Batched = Annotated[int, typer.Option(help="Most tokens of one step.")]
+NumSpec = Annotated[int, typer.Option(help="Speculative tokens per step.")]
+DraftLayers = Annotated[
+    int | None, typer.Option(help="Attention layers of the draft in the pool (default: MTP's).")
+]
+LawVersion = Annotated[str, typer.Option(help="vLLM version whose meaning is used.")]
+Platform = Annotated[str, typer.Option(help="gpu or cpu: block sizes differ.")]
+Async = Annotated[bool, typer.Option(help="Two batches in flight (GPU servers from 0.26 on).")]
+Prefix = Annotated[bool, typer.Option(help="States keep one more block.")]
+Hybrid = Annotated[bool, typer.Option(help="Windows free what leaves them.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Say where each line is from.")]
+List = Annotated[bool, typer.Option("--list", help="List the catalogue.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command("estimate", help=EXAMPLES)(estimate)
 
 
 def estimate(
-    model: Annotated[
-        str | None, typer.Argument(help="config.json, folder or model id.", show_default=False)
-    ] = None,
-    max_len: Annotated[int | None, typer.Option(help="Longest request in tokens.")] = None,
-    kv_cache_gib: Annotated[
-        float | None, typer.Option(help="GiB of KV cache on every rank.")
-    ] = None,
-    memory_gib: Annotated[
-        float | None, typer.Option(help="GiB of one device; the cache is what remains (a band).")
-    ] = None,
-    utilization: Annotated[float, typer.Option(help="Share of the device that is used.")] = 0.92,
-    tp: Annotated[int, typer.Option(help="Tensor-parallel ranks.")] = 1,
-    pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
-    dtype: Annotated[str, typer.Option(help="What the engine computes in.")] = "auto",
-    kv_dtype: Annotated[str, typer.Option(help="Number format of the cache.")] = "auto",
-    block_size: Annotated[int | None, typer.Option(help="Tokens per block.")] = None,
-    max_batched_tokens: Annotated[int, typer.Option(help="Most tokens of one step.")] = 2048,
-    num_spec: Annotated[int, typer.Option(help="Speculative tokens per step.")] = 0,
-    draft_layers: Annotated[
-        int | None, typer.Option(help="Attention layers of the draft in the pool (default: MTP's).")
-    ] = None,
-    law: Annotated[str, typer.Option(help="vLLM version whose meaning is used.")] = "latest",
-    platform: Annotated[str, typer.Option(help="gpu or cpu: block sizes differ.")] = "gpu",
-    async_scheduling: Annotated[
-        bool, typer.Option(help="Two batches in flight (GPU servers from 0.26 on).")
-    ] = False,
-    prefix_caching: Annotated[bool, typer.Option(help="States keep one more block.")] = True,
-    hybrid_manager: Annotated[bool, typer.Option(help="Windows free what leaves them.")] = True,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say where each line is from.")
-    ] = False,
-    list_models: Annotated[bool, typer.Option("--list", help="List the catalogue.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    model: Model = None,
+    max_len: MaxLen = None,
+    kv_cache_gib: KvGib = None,
+    memory_gib: MemoryGib = None,
+    utilization: Utilization = 0.92,
+    tp: Ranks = 1,
+    pp: Stages = 1,
+    dtype: Compute = "auto",
+    kv_dtype: KvDtype = "auto",
+    block_size: BlockSize = None,
+    max_batched_tokens: Batched = 2048,
+    num_spec: NumSpec = 0,
+    draft_layers: DraftLayers = None,
+    law: LawVersion = "latest",
+    platform: Platform = "gpu",
+    async_scheduling: Async = False,
+    prefix_caching: Prefix = True,
+    hybrid_manager: Hybrid = True,
+    explain: Explain = False,
+    list_models: List = False,
+    as_json: AsJson = False,
 ) -> None:
     """Read a config and print the estimate."""
     from turbo_lab.core.errors import UsageError

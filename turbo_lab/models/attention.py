@@ -10,6 +10,7 @@ from turbo_lab.models.families import Family
 from turbo_lab.models.fields import Fields
 from turbo_lab.models.layers import Attention, Indexer, Latent
 
+_SPARSE = ("deepseek_v32", "glm_moe_dsa")  # an indexer is part of the architecture
 _HEAD_DIM = ("head_dim", "attention_head_dim", "hidden_size_per_head", "kv_channels", "d_kv")
 
 
@@ -21,7 +22,7 @@ def build_attention(
     Raises ConfigError when heads and KV heads do not divide, or a window is missing.
     """
     if family.mla and _is_latent(text):
-        return _latent_attention(text)
+        return _latent_attention(text, model_type)
     text = text.for_layer(index)
     heads = query_heads(text, kind=kind)
     kv_heads = _kv_heads(text, kind=kind, index=index, heads=heads, model_type=model_type)
@@ -57,7 +58,7 @@ def _is_latent(text: Fields) -> bool:
     raise ConfigError(f"{text.name_of('kv_lora_rank')} is missing or null; this family is MLA.")
 
 
-def _latent_attention(text: Fields) -> Attention:
+def _latent_attention(text: Fields, model_type: str) -> Attention:
     heads = text.count(*names.HEADS)
     nope = text.count("qk_nope_head_dim")
     latent = Latent(
@@ -80,12 +81,12 @@ def _latent_attention(text: Fields) -> Attention:
         head_dim_k=qk_dim,
         head_dim_v=latent.v_dim,
         latent=latent,
-        indexer=_indexer(text),
+        indexer=_indexer(text, model_type),
     )
 
 
-def _indexer(text: Fields) -> Indexer | None:
-    if not text.has("index_topk"):
+def _indexer(text: Fields, model_type: str) -> Indexer | None:
+    if model_type not in _SPARSE and not text.has("index_topk"):
         return None
     return Indexer(
         heads=text.count("index_n_heads"),

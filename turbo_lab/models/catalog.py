@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,8 @@ def load_model(model: str) -> CatalogEntry:
     for entry in all_models():
         if wanted in (alias.lower() for alias in entry.aliases):
             return entry
-    raise UsageError(f"model is {model!r}, which the catalogue does not hold."
+    raise UsageError(f"model is {model!r}, which is neither a file, a folder nor a known id. "
+                     "Give the path of a config.json, or an id."
                      f"{did_you_mean(wanted, catalog_ids())}")  # fmt: skip
 
 
@@ -79,13 +81,29 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def find_model(text: str) -> ModelSpec:
-    """A model from a path to config.json, a folder that holds one, or an id of the catalogue."""
+    """A model from a path to config.json, a folder that holds one, or an id.
+
+    An id is looked up in the catalogue, then among the models that Hugging Face tools have
+    downloaded on this machine; nothing is fetched. Raises UsageError when it is in neither.
+    """
     path = Path(text).expanduser()
     if path.exists() or text.endswith(".json") or text.startswith((".", "/", "~")):
         config = read_config(path)
         name = path.name if path.is_dir() else path.stem
         return from_hf_config(config, name=path.resolve().parent.name if name == "config" else name)
+    if downloaded := _downloaded(text):
+        return from_hf_config(read_config(downloaded), name=text)
     return load_model(text).spec()
+
+
+def _downloaded(model: str) -> Path | None:
+    """The newest config.json of a downloaded hub model, unless the catalogue has the id."""
+    if "/" not in model or any(model in entry.aliases for entry in all_models()):
+        return None
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    folder = home / "hub" / f"models--{model.replace('/', '--')}" / "snapshots"
+    found = sorted(folder.glob("*/config.json"), key=lambda path: path.stat().st_mtime)
+    return found[-1] if found else None
 
 
 def _folder() -> Path:

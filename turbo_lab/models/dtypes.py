@@ -14,6 +14,7 @@ Dtype = Literal[
 
 _ALIASES = {
     "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32",
+    "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2",
     "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32",
 }  # fmt: skip
 _ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}

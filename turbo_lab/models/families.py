@@ -36,7 +36,6 @@ class Family:
     expert_bias: bool = False
     correction_bias: bool = False  # a routing bias that is a weight of the checkpoint
     window_extra_tokens: int = 0
-    note: str = ""
 
 
 _LLAMA = Family(qkv_bias="attention_bias", o_bias="attention_bias", mlp_bias="mlp_bias")

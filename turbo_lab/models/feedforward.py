@@ -9,6 +9,16 @@ from turbo_lab.models.fields import Fields
 from turbo_lab.models.layers import FeedForward
 
 _EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size")
+# Families whose experts have the plain intermediate size.
+_PLAIN_WIDTH = frozenset(
+    {"mixtral", "phimoe", "gpt_oss", "minimax", "minimax_m2", "minimax_text_01", "llama4_text",
+     "granitemoe", "granitemoeshared", "granitemoehybrid", "jamba", "olmoe", "hunyuan_v1_moe"}
+)  # fmt: skip
+# Families that state how many layers come before the first with experts.
+_DENSE_FIRST = frozenset(
+    {"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm_moe_dsa",
+     "glm4_moe_lite"}
+)  # fmt: skip
 _SHARED = ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts", "num_shared_expert")
 
 
@@ -24,6 +34,8 @@ def build_feed_forward(
         return None
     if text.has("block_configs"):
         return _block(text, index)
+    if model_type in _DENSE_FIRST and not text.has("mlp_layer_types"):
+        text.count("first_k_dense_replace", zero=True)
     if is_sparse(text, index=index):
         return _experts(text, family=family, model_type=model_type)
     if model_type == "granitemoehybrid":
@@ -114,7 +126,8 @@ def _experts(text: Fields, *, family: Family, model_type: str) -> FeedForward:
             f"{text.name_of(*names.ACTIVE)} is {active}, more than the {experts} experts of "
             f"{text.name_of(*names.EXPERTS)}."
         )
-    width = text.count(*_EXPERT_WIDTH, *(() if text.has(*_EXPERT_WIDTH) else names.INTERMEDIATE))
+    plain = model_type in _PLAIN_WIDTH and not text.has(*_EXPERT_WIDTH)
+    width = text.count(*(names.INTERMEDIATE if plain else _EXPERT_WIDTH))
     parallel = 0
     if model_type == "gemma4_text":
         parallel = text.count(*names.INTERMEDIATE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turbo_lab.models import fields as names
 from turbo_lab.models.extras import layer_extras, root_extras
 from turbo_lab.models.families import Family, family_of
 from turbo_lab.models.fields import Fields
@@ -150,7 +149,7 @@ def _has_sink(text: Fields, part: Attention) -> bool:
 
 def _qk_norm(text: Fields, family: Family, part: Attention, queries: int, keys: int) -> int:
     rule = family.qk_norm
-    if rule == "use_qk_norm" or rule == "head_if":
+    if rule == "use_qk_norm":
         rule = "head" if text.flag("use_qk_norm") else ""
     if rule == "full":
         return queries + keys
@@ -251,8 +250,3 @@ def _feed_forward(
 def _matrices(hidden: int, width: int, matrices: int, bias: bool) -> int:
     weights = matrices * hidden * width
     return weights + (width * (matrices - 1) + hidden if bias and width else 0)
-
-
-def expert_names() -> tuple[str, ...]:
-    """Config fields that hold the number of experts, for messages."""
-    return names.EXPERTS

@@ -50,6 +50,14 @@ def layer_kinds(text: Fields, *, model_type: str, layers: int, windows: str) -> 
         return ("state",) * layers
     if model_type == "falcon_h1":
         return ("parallel",) * layers
+    if model_type == "llama4_text" and "attention_chunk_size" not in text.values:
+        raise ConfigError(
+            f"{text.where}attention_chunk_size is missing (null would mean: no chunks)."
+        )
+    if windows.startswith("every:") and "sliding_window" not in text.values:
+        raise ConfigError(
+            f"{text.where}sliding_window is missing (null would mean: no layer has a window)."
+        )
     if model_type in ("bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "nemotron_h", "kimi_linear"):
         raise ConfigError(
             f"{text.where}layer_types is missing; {model_type} needs one kind for each layer."
