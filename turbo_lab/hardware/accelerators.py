@@ -16,7 +16,8 @@ from turbo_lab.hardware.roofline import Roof
 REQUIRED = ("memory_bytes", "bandwidth_bytes_s", "peak_fp32_flops", "peak_bf16_flops",
             "peak_fp16_flops", "peak_fp8_flops", "peak_int8_flops", "link_bytes_s",
             "power_w")  # fmt: skip
-_FIELDS = ("value", "unit", "source", "url", "date", "note")
+_FIELDS = ("value", "unit", "source", "url", "date", "basis", "note")
+_BASES = ("read", "recalled")
 _PREFIX, _SUFFIX = "peak_", "_flops"
 
 
@@ -24,7 +25,9 @@ _PREFIX, _SUFFIX = "peak_", "_flops"
 class Figure:
     """One printed figure. ``value`` is None where no source gives it; then there is no source.
 
-    ``date`` is the document's, as ``YYYY-MM``. ``note``: a trap, such as a doubled sparse rate.
+    ``date`` is the document's, as ``YYYY-MM``. ``basis``: ``read`` (in the document or a listing
+    of it) or ``recalled`` (as commonly quoted from it, not read again here). ``note``: a trap,
+    such as a doubled sparse rate.
     """
 
     value: float | None
@@ -32,6 +35,7 @@ class Figure:
     source: str | None
     url: str | None
     date: str | None
+    basis: str | None
     note: str | None
 
 
@@ -157,6 +161,6 @@ def _figure(path: Path, key: str, raw: Mapping[str, object]) -> Figure:
     figure = Figure(**raw)  # type: ignore[arg-type]
     if figure.value is not None and not (figure.source and figure.date and figure.value > 0):
         raise ConfigError(f"{path.name}: {key} = {figure.value} has no source, no date or no sense")
-    if not figure.unit:
-        raise ConfigError(f"{path.name}: {key} has no unit")
+    if not figure.unit or figure.basis not in ((None,) if figure.value is None else _BASES):
+        raise ConfigError(f"{path.name}: {key} has no unit, or its basis is {figure.basis!r}")
     return figure

@@ -84,6 +84,7 @@ def test_a_misspelt_chip_names_the_nearest() -> None:
         (lambda f: f["bandwidth_bytes_s"].update(date=None), "no date"),
         (lambda f: f["bandwidth_bytes_s"].update(value=-1), "no sense"),
         (lambda f: f["bandwidth_bytes_s"].pop("note"), "exactly the fields"),
+        (lambda f: f["bandwidth_bytes_s"].update(basis="guessed"), "guessed"),
     ],
 )
 def test_a_figure_without_its_source_is_refused(tmp_path, change, message) -> None:
