@@ -12,7 +12,7 @@ from turbo_lab.course import check, exercises, ledger, reveal
 from turbo_lab.course.exercises import find_exercise, find_solution, list_exercises
 from turbo_lab.course.grading import Exercise, Mistake, case, grade, same
 
-NOTEBOOKS = ("00", "01", "03")
+NOTEBOOKS = ("00", "01", "02", "03")
 ALL = [one for notebook in NOTEBOOKS for one in list_exercises(notebook)]
 MISTAKES = [(one, mistake) for one in ALL for mistake in one.mistakes]
 by_id = pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.id)
