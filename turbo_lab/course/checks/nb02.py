@@ -105,6 +105,7 @@ EXERCISES = (
         cases=(
             case(_POINTS, 100e9, 10e9, gives=["odd"]),
             case(_EDGE, 100e9, 10e9, gives=["just above"], hint="A point on the roof is possible."),
+            case([("quick product", 200e9, 1e9, 1.0)], 100e9, 10e9, gives=["quick product"]),
             case([("quick read", 1e9, 1e9, 0.05)], 100e9, 10e9, gives=["quick read"]),
             case([], 100e9, 10e9, gives=[]),
         ),
