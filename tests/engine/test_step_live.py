@@ -16,7 +16,8 @@ from turbo_lab.core.config import resolve_dials
 from turbo_lab.engines.defaults import default_args
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.estimate.fit import aa_noise, fit_error, fit_step_model
-from turbo_lab.estimate.points import PromptSource, decode_grid, measure, prefill_points
+from turbo_lab.estimate.grids import split, step_grid
+from turbo_lab.estimate.points import PromptSource, measure
 from turbo_lab.hardware.ceilings import merge
 from turbo_lab.hardware.probe import probe_machine
 from turbo_lab.hardware.roofline import require_below_roof
@@ -26,11 +27,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 pytest.importorskip("vllm", reason="needs the cpu environment")
 
 PASSES = 4
-BATCHES, CONTEXTS = (1, 2, 4, 8, 16), (128, 256, 512, 768, 1024)
-FIT_DECODE = decode_grid(batches=(1, 6, 16), contexts=(144, 640, 1008))
-FIT_PREFILL = prefill_points((80, 320, 640, 960))
-JUDGE_DECODE = decode_grid(batches=BATCHES, contexts=CONTEXTS)
-JUDGE_PREFILL = prefill_points((64, 128, 192, 256, 384, 512, 768, 896, 1024))
+FIT, JUDGE = step_grid("full")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2}
 SHORT = {"float32": "fp32", "bfloat16": "bf16"}
 
@@ -45,7 +42,7 @@ def lab() -> dict:
     before = probe_machine()
     with VllmServer(args) as server:
         measured = measure(
-            [*FIT_DECODE, *JUDGE_DECODE, *FIT_PREFILL, *JUDGE_PREFILL],
+            [*FIT, *JUDGE],
             send=lambda r, c: run_closed_loop(r, base_url=server.base_url, concurrency=c),
             prompts=PromptSource(vocab=spec.vocab, longest=1024),
             model=server.model_name,
@@ -54,17 +51,16 @@ def lab() -> dict:
         )
     ceilings = merge([before, probe_machine()])
     roof = ceilings.roof(SHORT[args.dtype])
-    used = {*FIT_DECODE, *FIT_PREFILL}
+    used, unseen = split(measured, fit=FIT)
     model = fit_step_model(
-        [m for m in measured if m.point in used],
+        used,
         spec=spec,
         roof=roof,
         weight_bytes=ELEMENT_BYTES[args.dtype],
         kv_dtype=SHORT[args.dtype],
     )
     out = {
-        "args": args, "roof": roof, "model": model, "measured": measured,
-        "unseen": [m for m in measured if m.point not in used],
+        "args": args, "roof": roof, "model": model, "measured": measured, "unseen": unseen,
     }  # fmt: skip
     if path := os.environ.get("TURBO_LAB_STEP_DUMP"):
         Path(path).write_text(
