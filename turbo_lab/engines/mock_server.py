@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import signal
 import sys
@@ -25,6 +26,8 @@ from turbo_lab.core.errors import EngineError, TurboLabError, UsageError
 from turbo_lab.engines.base import require_free_port
 from turbo_lab.engines.mock_app import LogEntry, MockApp, serve
 from turbo_lab.engines.mock_script import Script
+
+READY_LINE = "mock server ready on http://127.0.0.1:"
 
 
 class MockServer:
@@ -127,15 +130,26 @@ def load_script(path: Path | None) -> Script:
         raise UsageError(f"cannot read the script {path}: {error}") from error
 
 
-async def _serve_process(script: Script, port: int) -> None:
-    stop = asyncio.Event()
+async def _serve_process(script: Script, port: int, *, with_parent: bool) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+    if with_parent:  # The pipe closes when the parent is gone, however it ended.
+        loop.add_reader(sys.stdin.fileno(), stop.set)
 
     def announce(actual: int) -> None:
-        print(f"mock server ready on http://127.0.0.1:{actual}", flush=True)
+        print(f"{READY_LINE}{actual}", flush=True)
 
     await serve(MockApp(script), port=port, on_port=announce, stop=stop)
+
+
+def _lift_open_files() -> None:
+    """As many connections as the system allows."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -143,12 +157,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--script", type=Path, default=None, help="JSON file")
-    arguments = parser.parse_args(argv)
+    parser.add_argument("--with-parent", action="store_true", help="end when stdin closes")
+    given = parser.parse_args(argv)
     try:
-        if arguments.port:
-            require_free_port(arguments.port)
-        script = load_script(arguments.script)
-        precise_loop.run(lambda: _serve_process(script, arguments.port))
+        if given.port:
+            require_free_port(given.port)
+        script = load_script(given.script)
+        _lift_open_files()
+        precise_loop.run(lambda: _serve_process(script, given.port, with_parent=given.with_parent))
     except TurboLabError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -7,12 +7,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from turbo_lab.core.errors import EngineError, UsageError
 from turbo_lab.engines.base import http_get
+from turbo_lab.engines.mock_process import MockProcess
 from turbo_lab.engines.mock_script import Reply, Script, Speech, Step, event, payload, split
 from turbo_lab.engines.mock_server import MockServer, load_script
 
@@ -37,7 +37,7 @@ def post(port: int, body: bytes = BODY, *, request_id: str = "x") -> bytes:
         return got
 
 
-def port_of(server: MockServer) -> int:
+def port_of(server: MockServer | MockProcess) -> int:
     return int(server.base_url.rpartition(":")[2])
 
 
@@ -187,20 +187,6 @@ def test_a_wrong_script_names_its_fault(tmp_path, text, word):
         load_script(path)
 
 
-@pytest.fixture
-def mock_process(tmp_path) -> Iterator[str]:
-    """The mock as a process of its own; yields its address."""
-    script = tmp_path / "script.json"
-    script.write_text('{"replies": [{"speech": {"ttft_s": 0.02, "gap_s": 0.01}}]}')
-    command = [sys.executable, "-m", "turbo_lab.engines.mock_server", "--script", str(script)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process.stdout.readline().split()[-1]
-    finally:
-        process.terminate()
-        assert process.wait(10) == 0
-
-
 def test_process_with_a_wrong_script_exits_2(tmp_path):
     command = [sys.executable, "-m", "turbo_lab.engines.mock_server", "--script", "/nowhere.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -208,5 +194,32 @@ def test_process_with_a_wrong_script_exits_2(tmp_path):
     assert "/nowhere.json" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_process_answers(mock_process):
-    assert http_get(mock_process, "/health")[0] == 200
+def test_process_answers_and_ends():
+    script = Script(replies=(Reply(speech=Speech(ttft_s=0, gap_s=0)),), model="p")
+    with MockProcess(script) as server:
+        assert json.loads(http_get(server.base_url, "/v1/models")[1])["data"][0]["id"] == "p"
+        post(port_of(server), request_id="a")
+        entry = server.log()["a"]
+        assert len(entry["sends"]) == 5 and entry["end"] == "close"
+        assert server.metrics()["mock:requests_total"] == 1
+        url = server.base_url
+    server.stop()
+    with pytest.raises(OSError, match="refused"):
+        http_get(url, "/health")
+
+
+def test_process_ends_with_its_parent():
+    code = (
+        "import os; from turbo_lab.engines.mock_process import MockProcess; "
+        "s = MockProcess(); s.start(); print(s.base_url, flush=True); os._exit(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    url, deadline = done.stdout.strip(), time.monotonic() + 10
+    assert url.startswith("http://127.0.0.1:")
+    while time.monotonic() < deadline:
+        try:
+            http_get(url, "/health", timeout_s=1)
+        except OSError:
+            return
+        time.sleep(0.05)
+    pytest.fail("the mock outlived its parent")
