@@ -27,7 +27,7 @@ def step_grid(effort: str) -> tuple[Points, Points]:
         return fit, (StepPoint("decode", 2, 128), *prefill_points((192,)))
     fit = (
         *decode_grid(
-            batches=(1, 6, 16), contexts=(144, 640, 1008) if effort == "full" else (144, 960)
+            batches=(1, 6, 16), contexts=(144, 640, 1008) if effort == "full" else (144, 752)
         ),
         *prefill_points((80, 320, 640, 960)),
     )

@@ -202,8 +202,8 @@ def measure(
     """Measure every point ``passes`` times, in whole passes, so that slow drift hits all points.
 
     ``send(requests, concurrency)`` sends them and returns their timelines in order, for example
-    ``lambda r, c: run_closed_loop(r, base_url=server.base_url, concurrency=c)``. The first pass
-    meets a cold server and context, so a warm-up round goes before it and is thrown away.
+    ``lambda r, c: run_closed_loop(r, base_url=server.base_url, concurrency=c)``. A short warm-up
+    goes before the first pass and is thrown away.
     """
     if passes < 1 or not points:
         raise UsageError(f"{len(points)} points and {passes} passes: both must be at least 1")
@@ -222,11 +222,15 @@ def measure(
 
 
 def _warm_up(points: Sequence[StepPoint], *, send: Send, prompts: PromptSource, model: str) -> None:
-    """Compute each decode stream's longest context once, and one fresh short prompt."""
+    """The widest batch at the shortest context, and one short prompt: kernels and memory are used.
+
+    Contexts are not computed ahead: where the server keeps them, the first pass pays for it.
+    """
     decode = [p for p in points if p.phase == "decode"]
     if decode:
-        widest = max(p.batch for p in decode)
-        longest = StepPoint("decode", widest, max(p.tokens for p in decode))
-        requests = requests_for(longest, prompts=prompts, model=model, steps=1)
+        widest, shortest = max(p.batch for p in decode), min(p.tokens for p in decode)
+        requests = requests_for(
+            StepPoint("decode", widest, shortest), prompts=prompts, model=model, steps=1
+        )
         send([replace(r, max_tokens=2) for r in requests], widest)
     send(requests_for(StepPoint("prefill", 1, 64), prompts=prompts, model=model), 1)
