@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from turbo_lab.core.errors import RecordError
 from turbo_lab.records.digest import canonical_json
@@ -36,6 +37,69 @@ def _cut_torn_line(file: Any) -> None:
     content = file.read()
     if content and not content.endswith(b"\n"):
         file.truncate(content.rfind(b"\n") + 1)
+
+
+class Journal:
+    """An open file of rows, for a run that adds many per second.
+
+    Each row is handed to the system whole before ``append`` returns, so killing this process loses
+    nothing; ``sync`` (and ``close``) also survive a crash of the machine. A row that does not fit
+    on the disk is taken back, so that all before it stay readable. Rows are written as given:
+    secrets are the caller's care.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab+") as file:
+                _cut_torn_line(file)
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add one row. Raises RecordError when the disk refuses it."""
+        line = (json.dumps(row, separators=(",", ":"), allow_nan=False) + "\n").encode()
+        before = self._file.tell()
+        try:
+            written = self._file.write(line)
+            if written != len(line):  # A full disk takes a part first.
+                self._file.write(line[written:])
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), before)
+            raise self._refused(error) from error
+
+    def sync(self) -> None:
+        """Wait until everything is on the disk."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def close(self) -> None:
+        """Sync and close. Safe to call twice."""
+        if not self._file.closed:
+            try:
+                self.sync()
+            finally:
+                self._file.close()
+
+    def _refused(self, error: OSError) -> RecordError:
+        return RecordError(f"{self.path} could not be extended: {error.strerror or error}.")
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:

@@ -1,0 +1,201 @@
+"""``turbo-lab bench``: measure any OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from turbo_lab.experiment.bench import BenchRun, Options
+    from turbo_lab.experiment.plan import BenchPlan
+
+INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("bench")(bench)
+
+
+def bench(
+    url: Annotated[str, typer.Argument(help="Root of the server, with or without /v1.")],
+    model: Annotated[
+        str | None, typer.Option(help="Name in the requests (default: the server's only model).")
+    ] = None,
+    requests: Annotated[int, typer.Option(help="Measured requests.")] = 100,
+    rate: Annotated[float | None, typer.Option(help="Open loop: requests per second.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Closed loop: users who wait for their reply.")
+    ] = None,
+    arrivals: Annotated[
+        str, typer.Option(help="poisson, constant or gamma:SHAPE (with --rate).")
+    ] = "poisson",
+    input_tokens: Annotated[int, typer.Option(help="Prompt length.")] = 128,
+    output_tokens: Annotated[int, typer.Option(help="Reply length.")] = 64,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=S", help="Objective in seconds: ttft=0.25; repeatable."),
+    ] = None,
+    primary: Annotated[
+        str | None, typer.Option(help="Metric that later comparisons will use, e.g. ttft.p95.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Note a server setting; repeatable."),
+    ] = None,
+    endpoint: Annotated[str, typer.Option(help="chat or completions.")] = "chat",
+    seed: Annotated[int, typer.Option(help="Schedule and prompts.")] = 0,
+    prompt_salt: Annotated[
+        int, typer.Option(help="Same prompts as a run with this salt; 0 draws a new one.")
+    ] = 0,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Model folder, for exact prompt lengths.")
+    ] = None,
+    warmup: Annotated[int, typer.Option(help="Requests before the measurement.")] = 4,
+    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 120.0,
+    out: Annotated[Path | None, typer.Option(help="Folder (default: runs/bench-<time>).")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --out where it stopped.")
+    ] = False,
+    calibrate: Annotated[
+        bool, typer.Option(help="Measure the client's own error first (about 3 s).")
+    ] = True,
+    sample_every: Annotated[float, typer.Option(help="Seconds between resource samples.")] = 0.5,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON; progress on stderr.")
+    ] = False,
+) -> None:
+    """Measure a server: latencies, rates, objectives, resources; record and report in --out.
+
+    The API key is read from the environment variable TURBO_LAB_API_KEY.
+
+    Examples:\n
+      turbo-lab bench http://127.0.0.1:8000 --rate 4 --requests 200\n
+      turbo-lab bench http://127.0.0.1:8000 --concurrency 8 --slo ttft=0.25 --slo tpot=0.05\n
+      turbo-lab bench http://127.0.0.1:8000 --rate 2 --set dtype=bfloat16 --out runs/bf16
+    """
+    from rich.console import Console
+
+    from turbo_lab.experiment.plan import BenchPlan, parse_pairs, parse_scalar
+
+    _sigterm_interrupts()
+    objectives = {k: _seconds(v) for k, v in parse_pairs(slo or [], option="--slo").items()}
+    declared = {k: parse_scalar(v) for k, v in parse_pairs(set_ or [], option="--set").items()}
+    plan = BenchPlan(
+        model=model or only_model(url), requests=requests, rate_req_s=rate,
+        concurrency=concurrency, arrivals=arrivals, input_tokens=input_tokens,
+        output_tokens=output_tokens, endpoint=endpoint, seed=seed, prompt_salt=prompt_salt,
+        slo=objectives, primary_metric=primary, warmup=warmup, timeout_s=timeout,
+        tokenizer=tokenizer, declared=declared,
+    )  # fmt: skip
+    console = Console(stderr=as_json)
+    options = _options(console, resume=resume, calibrate=calibrate, sample_every=sample_every)
+    run = _run(url, plan, out or default_folder(resume), options)
+    report = write_report(run)
+    finish(run, report, console=console, as_json=as_json)
+
+
+def default_folder(resume: bool) -> Path:
+    """``runs/bench-<local time>``. Raises UsageError where --resume needs a folder."""
+    from turbo_lab.core import host
+    from turbo_lab.core.errors import UsageError
+
+    if resume:
+        raise UsageError("--resume needs the folder of the run: --out DIR")
+    return host.repository_root() / "runs" / f"bench-{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+
+
+def only_model(url: str) -> str:
+    """The model that the server names. Raises UsageError when it names none or several."""
+    from turbo_lab.client.stream import Target
+    from turbo_lab.core.errors import EngineError, UsageError
+    from turbo_lab.experiment import ask
+
+    target = Target(url)
+    answer = ask.get_json(target, "/v1/models")
+    rows = answer.get("data") if isinstance(answer, dict) else None
+    names = [r["id"] for r in rows or [] if isinstance(r, dict) and r.get("id")]
+    if len(names) == 1:
+        return str(names[0])
+    if not names and not ask.reachable(target):
+        raise EngineError(f"nothing listens at {url}. Start the server, or correct the address.")
+    found = f"it names {', '.join(names)}" if names else "it lists no model at /v1/models"
+    raise UsageError(f"give --model NAME: the server at {url} answers, and {found}")
+
+
+def _seconds(text: str) -> float:
+    from turbo_lab.core.errors import UsageError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--slo takes seconds, e.g. ttft=0.25; got {text!r}") from None
+
+
+def _sigterm_interrupts() -> None:
+    """A polite kill ends the run like Ctrl-C: what was measured is written down."""
+    import signal
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+def _options(console: Console, *, resume: bool, calibrate: bool, sample_every: float) -> Options:
+    from turbo_lab.experiment.bench import Options
+    from turbo_lab.experiment.progress import choose_progress
+
+    return Options(
+        resume=resume, calibrate=calibrate, sample_every_s=sample_every,
+        command=("turbo-lab", *sys.argv[1:]), progress=choose_progress(console),
+    )  # fmt: skip
+
+
+def _run(url: str, plan: BenchPlan, folder: Path, options: Options) -> BenchRun:
+    from turbo_lab.experiment.bench import run_bench
+
+    try:
+        return run_bench(url, plan=plan, out=folder, options=options)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted before the measurement began; nothing lost in {folder}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def write_report(run: BenchRun) -> Path | None:
+    """The HTML report beside the record; None, with a word on stderr, when it cannot be written."""
+    from turbo_lab.core.errors import TurboLabError
+    from turbo_lab.experiment.run_folder import REPORT_NAME
+    from turbo_lab.records.store import write_text_atomically
+    from turbo_lab.report.bench import render_run
+
+    try:
+        page = render_run(run.record, run.evidence.timelines)
+        return write_text_atomically(page, run.folder / REPORT_NAME)
+    except TurboLabError as error:
+        typer.echo(f"no report: {error}", err=True)
+        return None
+
+
+def finish(run: BenchRun, report: Path | None, *, console: Console, as_json: bool) -> None:
+    """Show the result and leave with the exit code: 0 fine, 1 no data or ended early."""
+    from turbo_lab.report.bench_text import print_run, run_to_json
+
+    if as_json:
+        typer.echo(json.dumps(run_to_json(run, report), indent=1, ensure_ascii=False))
+    else:
+        print_run(run, report, console)
+    if run.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if run.problem is not None:
+        hint = f" Continue with --resume --out {run.folder}"
+        raise type(run.problem)(f"{run.problem}{hint}") from run.problem
+    no_data = not run.evidence.good if run.evidence.timelines else True
+    raise typer.Exit(1 if no_data else 0)

@@ -1,0 +1,69 @@
+"""``turbo-lab compare``: two runs, one declared variable, one verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("compare")(compare)
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="Reference: record, run folder, or folder of restarts.")],
+    b: Annotated[str, typer.Argument(help="Candidate, likewise.")],
+    declared: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="The one setting meant to differ (none: A/A)."),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="ttft, tpot.p95, throughput ... (default: that of the run)")
+    ] = None,
+    follows: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Setting that follows from the declared one; repeatable."),
+    ] = None,
+    store: Annotated[
+        bool, typer.Option(help="Keep an A/A comparison as this machine's noise floor.")
+    ] = True,
+    report: Annotated[
+        Path | None, typer.Option(help="Write an HTML page with the forest plot here.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Compare two runs by one metric. The exit code is 0 whatever the verdict says.
+
+    Verdicts: better, worse, no difference shown, cannot tell, no data.
+
+    Examples:\n
+      turbo-lab compare runs/a runs/b --declared dtype --metric tpot\n
+      turbo-lab compare runs/a1 runs/a2 --metric ttft        an A/A run: the noise floor\n
+      turbo-lab compare runs/a runs/b --declared max_num_seqs --metric throughput --json
+    """
+    from turbo_lab.experiment import compare as comparing
+    from turbo_lab.experiment.arms import load_arm
+    from turbo_lab.report import bench_text
+
+    left, right = load_arm(a), load_arm(b)
+    wanted = metric or str(left.records[0].variables.get("primary_metric") or "ttft")
+    found = comparing.compare(
+        left, right, declared=declared, metric=wanted, follows=follows or (), store=store
+    )
+    if report is not None:
+        from turbo_lab.records.store import write_text_atomically
+        from turbo_lab.report.comparison import render_comparisons
+
+        write_text_atomically(render_comparisons([found]), report)
+    if as_json:
+        data = bench_text.comparison_to_json(found)
+        typer.echo(json.dumps(data, indent=1, ensure_ascii=False))
+        return
+    for line in bench_text.comparison_lines(found):
+        typer.echo(line)
+    if report is not None:
+        typer.echo(f"Report: {report}")

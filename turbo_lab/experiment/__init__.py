@@ -1,0 +1,1 @@
+"""Experiments: one run with its validity gates, comparisons, sweeps, studies, verification."""
