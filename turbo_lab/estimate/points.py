@@ -20,6 +20,7 @@ from turbo_lab.workload.request import Request
 Phase = Literal["decode", "prefill"]
 Send = Callable[[Sequence[Request], int], Sequence[Timeline]]
 QUIET_STEPS = 8
+SETTLED = 0.10
 FIRST_TOKEN_ID = 1000  # below lie the special tokens
 
 
@@ -196,6 +197,7 @@ def measure(
     prompts: PromptSource,
     model: str,
     passes: int = 2,
+    retries: int = 0,
     steps: int = 24,
     on_point: Callable[[StepPoint, float], None] | None = None,
 ) -> tuple[MeasuredStep, ...]:
@@ -203,22 +205,28 @@ def measure(
 
     ``send(requests, concurrency)`` sends them and returns their timelines in order, for example
     ``lambda r, c: run_closed_loop(r, base_url=server.base_url, concurrency=c)``. A short warm-up
-    goes before the first pass and is thrown away.
+    goes before the first pass and is thrown away. ``retries``: up to so many further passes over
+    the points whose two least passes still differ by more than 10 %; other load shows itself there.
     """
     if passes < 1 or not points:
         raise UsageError(f"{len(points)} points and {passes} passes: both must be at least 1")
     seconds: dict[StepPoint, list[float]] = {point: [] for point in points}
     _warm_up(points, send=send, prompts=prompts, model=model)
-    for _ in range(passes):
-        for point in seconds:
-            timelines = send(
-                requests_for(point, prompts=prompts, model=model, steps=steps), point.batch
-            )
-            value = read_point(point, timelines)
+    for turn in range(passes + retries):
+        due = seconds if turn < passes else [p for p in seconds if not _settled(seconds[p])]
+        for point in due:
+            requests = requests_for(point, prompts=prompts, model=model, steps=steps)
+            value = read_point(point, send(requests, point.batch))
             seconds[point].append(value)
             if on_point is not None:
                 on_point(point, value)
     return tuple(MeasuredStep(point, tuple(values)) for point, values in seconds.items())
+
+
+def _settled(passes: Sequence[float]) -> bool:
+    """True when the two least disturbed passes agree."""
+    least = sorted(passes)[:2]
+    return len(least) == 2 and least[1] <= least[0] * (1 + SETTLED)
 
 
 def _warm_up(points: Sequence[StepPoint], *, send: Send, prompts: PromptSource, model: str) -> None:

@@ -115,6 +115,23 @@ def test_passes_go_over_all_points_in_turn() -> None:
     assert found[0].halves[1] > found[0].halves[0]
 
 
+def test_only_points_that_disagree_are_measured_again() -> None:
+    seen: list[StepPoint] = []
+    calm, noisy = decode_grid(batches=(1,), contexts=(64, 128))
+    gaps = {calm: [0.02] * 9, noisy: [0.09, 0.05, 0.02, 0.021, 0.02]}
+
+    def send(requests, concurrency):
+        length = len(requests[0].prompt)
+        point = {64 - 12: calm, 128 - 12: noisy}.get(length)
+        gap = gaps[point].pop(0) if point and requests[0].max_tokens > 2 else 0.02
+        return [stream(0.1, [gap] * r.max_tokens) for r in requests]
+
+    found = measure([calm, noisy], send=send, prompts=PROMPTS, model="lab", passes=2, retries=5,
+                    on_point=lambda p, s: seen.append(p))  # fmt: skip
+    assert seen == [calm, noisy, calm, noisy, noisy, noisy]
+    assert [round(m.seconds, 3) for m in found] == [0.02, 0.02]
+
+
 def test_seconds_are_the_least_disturbed_pass() -> None:
     found = MeasuredStep(StepPoint("decode", 1, 128), (3.0, 1.0, 2.0, 4.0))
     assert found.seconds == 1.0
