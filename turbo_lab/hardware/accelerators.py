@@ -17,6 +17,7 @@ REQUIRED = ("memory_bytes", "bandwidth_bytes_s", "peak_fp32_flops", "peak_bf16_f
             "peak_fp16_flops", "peak_fp8_flops", "peak_int8_flops", "link_bytes_s",
             "power_w")  # fmt: skip
 _FIELDS = ("value", "unit", "source", "url", "date", "basis", "note")
+VARIANTS = frozenset({"nvl", "pcie", "laptop", "mobile", "max", "d", "ti", "super"})
 _BASES = ("read", "recalled")
 _PREFIX, _SUFFIX = "peak_", "_flops"
 
@@ -122,13 +123,15 @@ def match_device(device_name: str) -> Accelerator | None:
 
 
 def _contains(device_name: str, pattern: str) -> bool:
-    """True when ``pattern`` occurs as whole words: L4 is not in L40S."""
+    """True when ``pattern`` occurs as whole words and no word names another variant.
+
+    L4 is not in L40S, and an H200 NVL or a laptop's 4090 is not the chip of the plain name.
+    """
     text, part = f" {device_name.lower()} ", pattern.lower()
     start = text.find(part)
-    if start < 0:
+    if start < 0 or text[start + len(part)].isalnum():
         return False
-    after = text[start + len(part)]
-    return not (after.isalnum())
+    return not VARIANTS & (set(text.replace("-", " ").split()) - set(part.split()))
 
 
 @functools.cache

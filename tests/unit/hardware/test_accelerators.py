@@ -66,7 +66,19 @@ def test_driver_names_find_their_sheet(device: str, slug: str) -> None:
     assert found is not None and found.slug == slug
 
 
-@pytest.mark.parametrize("device", ["AMD EPYC", "NVIDIA A10G", "NVIDIA L400", ""])
+@pytest.mark.parametrize(
+    "device",
+    [
+        "AMD EPYC",
+        "NVIDIA A10G",
+        "NVIDIA L400",
+        "NVIDIA H200 NVL",
+        "NVIDIA H800 PCIe",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "",
+    ],
+)
 def test_other_names_find_nothing(device: str) -> None:
     assert match_device(device) is None
 
