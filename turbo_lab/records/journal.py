@@ -63,9 +63,8 @@ class Journal:
         line = (json.dumps(row, separators=(",", ":"), allow_nan=False) + "\n").encode()
         before = self._file.tell()
         try:
-            written = self._file.write(line)
-            if written != len(line):  # A full disk takes a part first.
-                self._file.write(line[written:])
+            while line:  # A disk that fills up takes a part first, then refuses.
+                line = line[self._file.write(line) :]
         except OSError as error:
             os.ftruncate(self._file.fileno(), before)
             raise self._refused(error) from error

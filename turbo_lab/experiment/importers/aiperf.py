@@ -6,6 +6,7 @@ request, what others call TPOT; it keeps the tool's name and definition.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from turbo_lab.experiment.importers.foreign import Foreign, filled, number
 METRICS = {
     "ttft_s": "time_to_first_token",
     "itl_s": "inter_token_latency",
+    "icl_s": "inter_chunk_latency",
     "e2e_s": "request_latency",
 }
 RATES = {
@@ -42,7 +44,7 @@ def read(raw: Any) -> Foreign:
         model=_model(config),
         succeeded=None if count is None else int(count),
         failed=int(bad) if bad is not None else sum(int(e.get("count") or 0) for e in errors),
-        settings={"loadgen": config.get("loadgen")},
+        settings={"phases": _text(config.get("phases")), "datasets": _text(config.get("datasets"))},
         summary=_summary(raw),
         failures={_error_text(e): int(e.get("count") or 0) for e in errors},
     )
@@ -101,8 +103,15 @@ def _summary(raw: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _model(config: Mapping[str, Any]) -> str | None:
-    names = (config.get("endpoint") or {}).get("model_names")
-    return ", ".join(map(str, names)) if isinstance(names, list) else None
+    """Model names of the run, where this version keeps them."""
+    items = (config.get("models") or {}).get("items")
+    names = [str(i.get("name")) for i in items or [] if isinstance(i, Mapping)]
+    return ", ".join(names) or None
+
+
+def _text(value: Any) -> str | None:
+    """Nested settings as one comparable text."""
+    return None if value is None else json.dumps(value, sort_keys=True)[:500]
 
 
 def _error_text(row: Mapping[str, Any]) -> str:
