@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from turbo_lab.core import host
 from turbo_lab.core.errors import UsageError
 from turbo_lab.estimate.deployment import Deployment, pipeline_stages
 from turbo_lab.estimate.law import Law
@@ -133,7 +134,8 @@ def _attention(
     shape = (heads, layer.head_dim_k, layer.head_dim_v)
     window = layer.window_tokens if kind in ("sliding", "chunked") else None
     if kind == "sliding":  # such layers take whole kernel blocks, whatever was asked for
-        kernel = deployment.kernel_tokens
+        same = layer.head_dim_k == layer.head_dim_v
+        kernel = deployment.kernel_tokens if same else 16  # K and V apart have their own kernel
         block = max(kernel, block // kernel * kernel)
     return [CacheLayer(kind, block, size, shape=shape, window_tokens=window)]
 
@@ -142,14 +144,26 @@ def _state_bytes(spec: ModelSpec, state: State | None, deployment: Deployment) -
     assert state is not None
     chosen = resolve_kv_dtype(spec, dtype=deployment.dtype)
     model_dtype = chosen if chosen in ("bf16", "fp16", "fp32") else serving_dtype(spec)
-    engine_default = "fp32" if state.kind == "kimi_delta" else model_dtype
+    forced = deployment.state_dtype or _cpu_state_dtype(state, deployment)
+    default = "fp32" if state.kind == "kimi_delta" else model_dtype
     return state_bytes(
-        state if deployment.state_dtype is None else replace(state, state_dtype=None),
+        state if forced is None else replace(state, state_dtype=forced),
         model_dtype=model_dtype,  # type: ignore[arg-type]
-        undeclared_dtype=deployment.state_dtype or engine_default,  # type: ignore[arg-type]
+        undeclared_dtype=default,  # type: ignore[arg-type]
         tensor_parallel=deployment.tensor_parallel,
         speculative_tokens=deployment.speculative_tokens,
     )
+
+
+def _cpu_state_dtype(state: State, deployment: Deployment) -> Literal["fp32"] | None:
+    """CPUs with AVX-512 BF16 keep recurrent states in fp32, but a declared one of a delta rule.
+
+    Source: vLLM's ``CpuPlatform.check_and_update_config``.
+    """
+    if deployment.platform != "cpu" or "avx512_bf16" not in host.cpu_flags():
+        return None
+    declared = state.kind == "gated_delta" and state.state_dtype is not None
+    return None if declared else "fp32"
 
 
 def _state_blocks(state: State, deployment: Deployment, law: Law) -> int:

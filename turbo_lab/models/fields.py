@@ -13,7 +13,7 @@ HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "model_dim")
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
-INTERMEDIATE = ("intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim")
+INTERMEDIATE = ("intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim", "block_ff_dim")
 VOCAB = ("vocab_size", "padded_vocab_size", "n_vocab")
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length",
            "max_sequence_length", "model_max_length", "max_length")  # fmt: skip
