@@ -120,6 +120,7 @@ def plot_cdf(
         ax.step(xs, ys if ordered else [], where="post", color=colour, ls=style, label=name)
         for p in marks if ordered and number == 0 else ():
             _mark_percentile(ax, values, p, scale=scale, colour=colour)
+    ax.margins(x=0.12)  # room for the percentiles' words
     ax.set(xlabel=xlabel, ylabel="share of requests [%]", ylim=(0, 103))
     ax.legend(frameon=False, loc="lower right", fontsize=9)
     return ax
