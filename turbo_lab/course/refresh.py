@@ -21,6 +21,7 @@ from turbo_lab.course import outcome
 from turbo_lab.course.kernel import catch_interrupts, execute
 from turbo_lab.course.manifest import Manifest
 from turbo_lab.course.notebook_file import STAMP, read_notebook, sources_digest
+from turbo_lab.course.pictures import smaller_output
 from turbo_lab.course.rundir import CellError
 from turbo_lab.records.store import write_text_atomically
 
@@ -99,7 +100,7 @@ def normalise(notebook: Any) -> None:
 
     Metadata shrinks to the kernelspec, the language and our stamp; cells keep their tags; missing
     or double cell ids are replaced by ones derived from the cell; adjacent stream outputs are
-    joined; paths below the checkout or the home folder become relative.
+    joined; paths below the checkout or the home folder become relative; pictures get a palette.
     """
     import nbformat
 
@@ -155,6 +156,8 @@ def _clean_output(output: Any) -> None:
     for kind, value in output.get("data", {}).items():
         if kind.startswith("text/") and isinstance(value, str):
             output.data[kind] = relative_paths(value)
+        elif kind == "image/png":
+            output.data[kind] = smaller_output(value)
 
 
 def relative_paths(text: str) -> str:
