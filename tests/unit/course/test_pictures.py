@@ -34,7 +34,7 @@ def test_a_picture_keeps_its_size_and_look_and_shrinks():
 def test_transparent_parts_become_white():
     image = Image.new("RGBA", (200, 100))
     for x in range(200):
-        image.putpixel((x, 50), (x, 0, 0, 255))
+        image.putpixel((x, 50), (0, 0, 0, 255))
     stream = io.BytesIO()
     image.save(stream, "PNG")
     small = Image.open(io.BytesIO(smaller_png(stream.getvalue()))).convert("RGB")
