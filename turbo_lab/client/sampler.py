@@ -30,7 +30,8 @@ class Sampler:
 
     Attributes:
         path: JSON lines, one per sample; kept.
-        pids: process trees to watch, by name (``{"client": ..., "server": ...}``).
+        pids: process trees to watch, by name (``{"server": ...}``); ``client`` is watched without
+            its children, for these may be servers.
         metrics_url: the engine's Prometheus page; None for none.
         interval_s: seconds between samples.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ from turbo_lab.experiment.measured import measurement
 from turbo_lab.experiment.metric_names import metric_name
 from turbo_lab.experiment.plan import BenchPlan, Scalar
 from turbo_lab.experiment.sweep import CLIENT_KEYS, REPEAT, Launch, SweepPlan, SweepResult
-from turbo_lab.records.digest import seal
+from turbo_lab.records.digest import canonical_json, seal
 from turbo_lab.records.environment import utc_now
 from turbo_lab.records.schema import SCHEMA_VERSION, Gate, Measurement, Observation, Record
 
@@ -127,13 +128,7 @@ def _measurement(study: Study, value: str, arm: Arm) -> Measurement:
 
 
 def _observations(study: Study, result: SweepResult) -> tuple[Observation, ...]:
-    from turbo_lab.records.digest import canonical_json
-
-    rows = []
-    for c in result.comparisons:
-        row = asdict(c)
-        canonical_json(row)
-        rows.append(row)
+    rows = [json.loads(canonical_json(asdict(c))) for c in result.comparisons]
     found = {
         "question": study.question,
         "comparisons": rows,

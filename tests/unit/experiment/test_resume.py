@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -118,7 +117,7 @@ def limit_files() -> None:
 def test_a_full_disk_ends_the_run_with_its_reason_and_keeps_what_was_measured(tmp_path):
     with MockServer(SLOW) as server:
         client = start(server.base_url, tmp_path / "run", preexec_fn=limit_files)
-        out, err = client.communicate(timeout=60)
+        _, err = client.communicate(timeout=60)
         assert client.returncode == 1
         assert "could not be extended" in err and "--resume" in err
         count = len(load_run(tmp_path / "run").timelines)
@@ -200,4 +199,4 @@ def test_a_row_that_does_not_fit_is_taken_back(tmp_path):
         for _ in range(3):
             journal.append({"b": 22222})
     assert (tmp_path / "j.jsonl").read_text() == '{"a":1}\n'
-    assert os.path.getsize(tmp_path / "j.jsonl") == 8
+    assert (tmp_path / "j.jsonl").stat().st_size == 8
