@@ -16,13 +16,14 @@ from turbo_lab.records.schema import EngineFacts, Environment, Record
 # Say where a server is or how it fared, not how it is set.
 _VOLATILE = re.compile(
     r"(^|\.)(port|host|pid|log|log_file|uptime|start_time|started|load_s|root|model_path|"
-    r"base_url|internal_states|instance_id|api_key|script|ports?|nccl_port|zmq\w*|"
-    r"data_parallel_rpc_port|data_parallel_master_port|served_model_name)$"
+    r"base_url|internal_states|instance_id|api_key|script|ports|\w*_ports?|\w*_ip|zmq\w*|"
+    r"cache_dir|served_model_name)$"
 )
 # Derived by the engine from its settings and the memory it found.
 DERIVED = re.compile(
     r"(^|\.)(num_gpu_blocks|num_cpu_blocks|kv_cache_tokens|kv_cache_max_concurrency|"
-    r"num_gpu_blocks_override_derived|max_total_num_tokens|kv_cache_size_tokens)$"
+    r"cudagraph_capture_sizes|max_cudagraph_capture_size|max_total_num_tokens|"
+    r"kv_cache_size_tokens)$"
 )
 # Flags whose value is the next word; a lone flag is True.
 _FLAG = re.compile(r"^--?[A-Za-z]")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STYLE = """
+td.n { white-space: nowrap; }
 figure { margin: 1rem 0; break-inside: avoid; }
 figure svg { background: #fff; border-radius: 4px; }
 figcaption { font-size: .9rem; opacity: .8; }
