@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -31,8 +33,7 @@ def scripted(monkeypatch, tmp_path):
             def __init__(self, args):
                 self.args, self.port, self.load_s = args, 1, None
                 code = f"import time; print({line!r}, flush=True); time.sleep({0 if ends else 60})"
-                folder = tmp_path / str(len(made))
-                folder.mkdir()
+                folder = Path(tempfile.mkdtemp(dir=tmp_path))  # two starts run side by side
                 self.process = GuardedProcess([sys.executable, "-c", code], folder, {})
                 made.append(self)
 
