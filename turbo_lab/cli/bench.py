@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -67,6 +67,9 @@ def bench(
     calibrate: Annotated[
         bool, typer.Option(help="Measure the client's own error first (about 3 s).")
     ] = True,
+    price_per_hour: Annotated[
+        float | None, typer.Option(help="Price of the server, for the cost per million tokens.")
+    ] = None,
     sample_every: Annotated[float, typer.Option(help="Seconds between resource samples.")] = 0.5,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON; progress on stderr.")
@@ -96,7 +99,10 @@ def bench(
         tokenizer=tokenizer, declared=declared,
     )  # fmt: skip
     console = Console(stderr=as_json)
-    options = _options(console, resume=resume, calibrate=calibrate, sample_every=sample_every)
+    options = _options(
+        console, resume=resume, calibrate=calibrate, sample_every_s=sample_every,
+        price_per_hour=price_per_hour,
+    )  # fmt: skip
     run = _run(url, plan, out or default_folder(resume), options)
     report = write_report(run)
     finish(run, report, console=console, as_json=as_json)
@@ -149,14 +155,12 @@ def _sigterm_interrupts() -> None:
     signal.signal(signal.SIGTERM, interrupt)
 
 
-def _options(console: Console, *, resume: bool, calibrate: bool, sample_every: float) -> Options:
+def _options(console: Console, **chosen: Any) -> Options:
     from turbo_lab.experiment.bench import Options
     from turbo_lab.experiment.progress import choose_progress
 
-    return Options(
-        resume=resume, calibrate=calibrate, sample_every_s=sample_every,
-        command=("turbo-lab", *sys.argv[1:]), progress=choose_progress(console),
-    )  # fmt: skip
+    command = ("turbo-lab", *sys.argv[1:])
+    return Options(command=command, progress=choose_progress(console), **chosen)
 
 
 def _run(url: str, plan: BenchPlan, folder: Path, options: Options) -> BenchRun:

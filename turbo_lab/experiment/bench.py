@@ -42,7 +42,8 @@ NEEDED_FREE_BYTES = 64 * MiB
 class Options:
     """How a run is carried out; nothing here changes what is measured.
 
-    ``engine`` adds what is known of the server from outside (a sweep started it itself).
+    ``engine`` replaces what the server tells of itself (a caller who started it knows better).
+    ``price_per_hour`` of the whole server, for the cost per million tokens.
     """
 
     resume: bool = False
@@ -52,6 +53,7 @@ class Options:
     effort: str = "quick"
     command: tuple[str, ...] | None = None
     engine: EngineFacts | None = None
+    price_per_hour: float | None = None
     progress: Progress = field(default_factory=Silent)
 
 

@@ -14,7 +14,7 @@ from turbo_lab.experiment.preflight import Dialect
 from turbo_lab.experiment.run_folder import SavedRun
 from turbo_lab.experiment.server_facts import Server
 from turbo_lab.metrics import definitions
-from turbo_lab.metrics.cost import energy_per_million_tokens
+from turbo_lab.metrics.cost import cost_per_million_tokens, energy_per_million_tokens
 from turbo_lab.metrics.goodput import attainment
 from turbo_lab.metrics.summary import Summary, summarize
 from turbo_lab.records.digest import seal
@@ -59,7 +59,8 @@ def make_record(
             engines=(options.engine or server.engine,),
             predictions=(),
             measurements=measurements(plan, evidence.timelines),
-            observations=_observations(evidence, base_url, server, dialect, saved),
+            observations=_observations(evidence, base_url, server, dialect, saved)
+            + _money(evidence, options.price_per_hour),
             gates=judge_gates(evidence),
             comparison=(),
             predictions_met=0,
@@ -93,6 +94,15 @@ def _observations(
         found["energy"] = _energy(summary, energy)
     return tuple(Observation(name=n, data=d, reason=None if d is not None else "not asked for")
                  for n, d in found.items())  # fmt: skip
+
+
+def _money(evidence: Evidence, price_per_hour: float | None) -> tuple[Observation, ...]:
+    """Cost per million output tokens, where a price was given."""
+    if price_per_hour is None:
+        return ()
+    cost = cost_per_million_tokens(summarize(evidence.timelines), price_per_hour=price_per_hour)
+    data = {"value": cost.value, "unit": cost.unit, "definition": cost.definition}
+    return (Observation(name="cost", data=data, reason=cost.why_not or None),)
 
 
 def _slo(evidence: Evidence) -> dict[str, Any]:

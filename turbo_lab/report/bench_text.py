@@ -36,6 +36,8 @@ def run_to_json(run: BenchRun, report: Path | None) -> dict[str, Any]:
         "metrics": {m.name: _metric(m) for m in record.measurements},
         "quantities": summary.get("quantities"),
         "slo": observed(record, "slo"),
+        "cost": observed(record, "cost"),
+        "energy": observed(record, "energy"),
         "gates": [g.model_dump() for g in record.gates],
         "calibration": observed(record, "calibration"),
         "resources": observed(record, "resources"),
@@ -125,6 +127,9 @@ def rate_lines(record: Record) -> list[str]:
             f"objectives {limits}: {slo['attained']} of {slo['counted']} {slo['of']} ({share}), "
             f"goodput {rate}"
         )
+    if cost := observed(record, "cost"):
+        value = "undefined" if cost["value"] is None else f"{cost['value']:.4g}"
+        lines.append(f"cost: {value} {cost['unit']} ({cost['definition']})")
     return lines
 
 

@@ -43,7 +43,7 @@ def server():
 @pytest.fixture(scope="module")
 def first(lab, server, home):
     return lab("bench", server, *QUICK, "--slo", "ttft=0.25", "--slo", "tpot=0.05", "--out",
-               home / "a", "--json", "--set", "dtype=bf16")  # fmt: skip
+               home / "a", "--json", "--set", "dtype=bf16", "--price-per-hour", "3.6")  # fmt: skip
 
 
 def test_bench_prints_one_json_object(first, home):
@@ -52,6 +52,8 @@ def test_bench_prints_one_json_object(first, home):
     assert data["verdict"] == "ok" and data["complete"] and data["succeeded"] == 10
     assert data["metrics"]["ttft_s"]["p95"] >= 0.05
     assert data["slo"]["attained"] == 10 and data["slo"]["limits_s"] == {"ttft": 0.25, "tpot": 0.05}
+    rate = data["quantities"]["output_rate_tok_s"]["value"]
+    assert data["cost"]["value"] == pytest.approx(3.6 / 3600 / rate * 1e6)
     assert data["variables"]["dtype"] == "bf16" and data["variables"]["model"] == "mock"
     assert {p.name for p in (home / "a").iterdir()} == {
         "record.json", "requests.jsonl", "resources.jsonl", "report.html",
