@@ -9,9 +9,9 @@ to the error, so the best of a few short runs is the client's own.
 from __future__ import annotations
 
 import sys
-import time
 from itertools import pairwise
 
+import psutil
 import pytest
 
 from turbo_lab.client.load import run_open_loop
@@ -23,7 +23,7 @@ from turbo_lab.workload.arrivals import constant
 from turbo_lab.workload.request import Request
 
 RATE_PER_S, REQUESTS, TRIES, LIMIT_S = 50, 150, 8, 1e-3
-QUIET_S = 0.4e-3  # a bare sleep that wakes up later than this (P95) leaves no room for 1 ms
+QUIET = 0.15  # share of the machine that others may use where 1 ms is to be judged
 SCRIPT = Script(replies=(Reply(speech=Speech(ttft_s=0.02, gap_s=0.01)),))
 
 
@@ -49,26 +49,21 @@ def p95_errors_s(server: MockProcess, attempt: int) -> tuple[float, float]:
     return percentile(ttft, 95), percentile(itl, 95)
 
 
-def machine_lateness_s() -> float:
-    """P95 of how late this machine wakes a sleeping process, with none of our code in the way."""
-    late = []
-    for _ in range(200):
-        start = time.perf_counter()
-        time.sleep(0.005)
-        late.append(time.perf_counter() - start - 0.005)
-    return percentile(late, 95)
+def other_load() -> float:
+    """Share of the machine that other processes use while this one waits, 0 to 1."""
+    return psutil.cpu_percent(interval=1.0) / 100
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs one clock for two processes")
 def test_ttft_and_itl_errors_are_at_most_a_millisecond_at_p95_at_50_requests_per_second():
-    seen = []
+    seen, before = [], other_load()
     with MockProcess(SCRIPT) as server:
         for attempt in range(TRIES):
             seen.append(p95_errors_s(server, attempt))
             if max(seen[-1]) <= LIMIT_S:
                 return
-    if (late := machine_lateness_s()) > QUIET_S:
-        pytest.skip(f"too busy to judge 1 ms: a bare sleep wakes {late * 1e3:.2f} ms late at P95")
+    if (load := max(before, other_load())) > QUIET:
+        pytest.skip(f"too busy to judge 1 ms: other processes take {load:.0%} of this machine")
     shown = "; ".join(f"TTFT {a * 1e3:.2f} ms, ITL {b * 1e3:.2f} ms" for a, b in seen)
     pytest.fail(f"P95 errors in {TRIES} runs: {shown}")
