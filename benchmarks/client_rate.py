@@ -21,16 +21,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from rate_clients import CHUNKS, Client, aiperf, guidellm, ours, vllm
 
 from turbo_lab.engines.base import http_get
 from turbo_lab.engines.mock_script import Reply, Script, Speech
 from turbo_lab.metrics.percentiles import percentile
 
-CHUNKS, TTFT_S, GAP_S = 16, 0.05, 0.01
+TTFT_S, GAP_S = 0.05, 0.01
 RATES = (25, 50, 100, 150, 200, 300, 400, 500, 600, 800, 1000)
 LOAD_S, LEAST, MOST = 4.0, 200, 3000
 LAG_LIMIT_S, RATE_SHARE = 0.005, 0.95
@@ -53,104 +55,6 @@ class Outcome:
         """Sent in time, without errors, and the lag is below the limit."""
         near = self.sent_rate is not None and self.sent_rate >= RATE_SHARE * self.rate
         return near and not self.errors and (self.lag_p99_s or 1.0) < LAG_LIMIT_S
-
-
-@dataclass
-class Client:
-    """A client: its command for a rate, and how to read its TTFTs (s) and error count."""
-
-    name: str
-    command: Callable[[str, float, int, Path], list[str]]
-    read: Callable[[Path], tuple[list[float], int]]
-    env: dict[str, str] = field(default_factory=dict)
-    cwd: Path | None = None
-
-
-def ours() -> Client:
-    """``turbo-lab bench``, with its journal and its sampler."""
-
-    def command(url: str, rate: float, count: int, folder: Path) -> list[str]:
-        return [
-            sys.executable, "-m", "turbo_lab.cli.main", "bench", url, "--model", "mock",
-            "--rate", str(rate), "--arrivals", "constant", "--requests", str(count),
-            "--input-tokens", "16", "--output-tokens", str(CHUNKS), "--no-calibrate",
-            "--sample-every", "1", "--out", str(folder / "run"),
-        ]  # fmt: skip
-
-    def read(folder: Path) -> tuple[list[float], int]:
-        record = json.loads((folder / "run" / "record.json").read_text())
-        found = next(m for m in record["measurements"] if m["name"] == "ttft_s")["samples"]
-        return [v for v in found if v is not None], found.count(None)
-
-    return Client("turbo-lab", command, read)
-
-
-def vllm(tokenizer: str) -> Client:
-    """``vllm bench serve`` of the installed vLLM."""
-
-    def command(url: str, rate: float, count: int, folder: Path) -> list[str]:
-        return [
-            sys.executable, "-m", "turbo_lab.engines.vllm_cli", "bench", "serve",
-            "--base-url", url, "--backend", "openai-chat", "--endpoint", "/v1/chat/completions",
-            "--model", "mock", "--tokenizer", tokenizer, "--dataset-name", "random",
-            "--random-input-len", "16", "--random-output-len", str(CHUNKS),
-            "--num-prompts", str(count), "--request-rate", str(rate), "--burstiness", "1000000",
-            "--disable-tqdm", "--save-result", "--save-detailed", "--result-dir", str(folder),
-            "--result-filename", "v.json",
-        ]  # fmt: skip
-
-    def read(folder: Path) -> tuple[list[float], int]:
-        raw = json.loads((folder / "v.json").read_text())
-        good = [t for t, e in zip(raw["ttfts"], raw["errors"], strict=True) if not e]
-        return good, len(raw["ttfts"]) - len(good)
-
-    return Client("vllm bench serve", command, read, {"VLLM_LOGGING_LEVEL": "ERROR"})
-
-
-def guidellm(program: str, tokenizer: str) -> Client:
-    """GuideLLM 0.8."""
-
-    def command(url: str, rate: float, count: int, folder: Path) -> list[str]:
-        return [
-            program, "run", "--backend", f"kind=openai_http,target={url},model=mock",
-            "--profile", f"kind=constant,rate={rate}",
-            "--constraint", f"kind=max_requests,count={count}",
-            "--tokenizer", f"kind=hf_auto,model={tokenizer}",
-            "--data", f"kind=synthetic_text,prompt_tokens=16,output_tokens={CHUNKS}",
-            "--output", f"kind=json,path={folder / 'g.json'}", "--disable-console",
-        ]  # fmt: skip
-
-    def read(folder: Path) -> tuple[list[float], int]:
-        run = json.loads((folder / "g.json").read_text())["benchmarks"][0]
-        good = [r["time_to_first_token_ms"] for r in run["requests"]["successful"] or []]
-        totals = run["metrics"]["request_totals"]
-        return [t / 1e3 for t in good if t is not None], totals["errored"] + totals["incomplete"]
-
-    return Client("GuideLLM", command, read, {"HF_HUB_OFFLINE": "1"})
-
-
-def aiperf(program: str, tokenizer: str, home: Path) -> Client:
-    """AIPerf 0.13; its tokenizer must look like a hub name, so a link is made."""
-    link = home / "lab" / "model"
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(tokenizer)
-
-    def command(url: str, rate: float, count: int, folder: Path) -> list[str]:
-        return [
-            program, "profile", "--model", "mock", "--url", url, "--endpoint-type", "chat",
-            "--streaming", "--tokenizer", "lab/model", "--request-rate", str(rate),
-            "--request-rate-mode", "constant", "--request-count", str(count),
-            "--synthetic-input-tokens-mean", "16", "--output-tokens-mean", str(CHUNKS),
-            "--artifact-dir", str(folder), "--ui", "none",
-        ]  # fmt: skip
-
-    def read(folder: Path) -> tuple[list[float], int]:
-        rows = [json.loads(x) for x in (folder / "profile_export.jsonl").read_text().splitlines()]
-        good = [r["metrics"]["time_to_first_token"]["value"] / 1e3 for r in rows
-                if not r.get("error")]  # fmt: skip
-        return good, len(rows) - len(good)
-
-    return Client("AIPerf", command, read, cwd=home)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

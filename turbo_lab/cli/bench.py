@@ -18,6 +18,51 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 
+# The options of the command, one name each.
+Url = Annotated[str, typer.Argument(help="Root of the server, with or without /v1.")]
+Model = Annotated[
+    str | None, typer.Option(help="Name in the requests (default: the server's only model).")
+]
+Requests = Annotated[int, typer.Option(help="Measured requests.")]
+Rate = Annotated[float | None, typer.Option(help="Open loop: requests per second.")]
+Concurrency = Annotated[
+    int | None, typer.Option(help="Closed loop: users who wait for their reply.")
+]
+Arrivals = Annotated[str, typer.Option(help="poisson, constant or gamma:SHAPE (with --rate).")]
+InputTokens = Annotated[int, typer.Option(help="Prompt length.")]
+OutputTokens = Annotated[int, typer.Option(help="Reply length.")]
+Slo = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=S", help="Objective in seconds: ttft=0.25; repeatable."),
+]
+Primary = Annotated[
+    str | None, typer.Option(help="Metric that later comparisons will use, e.g. ttft.p95.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Note a server setting; repeatable."),
+]
+Endpoint = Annotated[str, typer.Option(help="chat or completions.")]
+Seed = Annotated[int, typer.Option(help="Schedule and prompts.")]
+PromptSalt = Annotated[
+    int, typer.Option(help="Same prompts as a run with this salt; 0 draws a new one.")
+]
+Tokenizer = Annotated[str | None, typer.Option(help="Model folder, for exact prompt lengths.")]
+Warmup = Annotated[int, typer.Option(help="Requests before the measurement.")]
+Timeout = Annotated[float, typer.Option(help="Seconds for one request.")]
+Out = Annotated[Path | None, typer.Option(help="Folder (default: runs/bench-<time>).")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the run in --out where it stopped.")
+]
+Calibrate = Annotated[bool, typer.Option(help="Measure the client's own error first (about 3 s).")]
+PricePerHour = Annotated[
+    float | None, typer.Option(help="Price of the server, for the cost per million tokens.")
+]
+SampleEvery = Annotated[float, typer.Option(help="Seconds between resource samples.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON; progress on stderr.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
@@ -25,55 +70,29 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    url: Annotated[str, typer.Argument(help="Root of the server, with or without /v1.")],
-    model: Annotated[
-        str | None, typer.Option(help="Name in the requests (default: the server's only model).")
-    ] = None,
-    requests: Annotated[int, typer.Option(help="Measured requests.")] = 100,
-    rate: Annotated[float | None, typer.Option(help="Open loop: requests per second.")] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(help="Closed loop: users who wait for their reply.")
-    ] = None,
-    arrivals: Annotated[
-        str, typer.Option(help="poisson, constant or gamma:SHAPE (with --rate).")
-    ] = "poisson",
-    input_tokens: Annotated[int, typer.Option(help="Prompt length.")] = 128,
-    output_tokens: Annotated[int, typer.Option(help="Reply length.")] = 64,
-    slo: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=S", help="Objective in seconds: ttft=0.25; repeatable."),
-    ] = None,
-    primary: Annotated[
-        str | None, typer.Option(help="Metric that later comparisons will use, e.g. ttft.p95.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Note a server setting; repeatable."),
-    ] = None,
-    endpoint: Annotated[str, typer.Option(help="chat or completions.")] = "chat",
-    seed: Annotated[int, typer.Option(help="Schedule and prompts.")] = 0,
-    prompt_salt: Annotated[
-        int, typer.Option(help="Same prompts as a run with this salt; 0 draws a new one.")
-    ] = 0,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Model folder, for exact prompt lengths.")
-    ] = None,
-    warmup: Annotated[int, typer.Option(help="Requests before the measurement.")] = 4,
-    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 120.0,
-    out: Annotated[Path | None, typer.Option(help="Folder (default: runs/bench-<time>).")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --out where it stopped.")
-    ] = False,
-    calibrate: Annotated[
-        bool, typer.Option(help="Measure the client's own error first (about 3 s).")
-    ] = True,
-    price_per_hour: Annotated[
-        float | None, typer.Option(help="Price of the server, for the cost per million tokens.")
-    ] = None,
-    sample_every: Annotated[float, typer.Option(help="Seconds between resource samples.")] = 0.5,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON; progress on stderr.")
-    ] = False,
+    url: Url,
+    model: Model = None,
+    requests: Requests = 100,
+    rate: Rate = None,
+    concurrency: Concurrency = None,
+    arrivals: Arrivals = "poisson",
+    input_tokens: InputTokens = 128,
+    output_tokens: OutputTokens = 64,
+    slo: Slo = None,
+    primary: Primary = None,
+    set_: Set = None,
+    endpoint: Endpoint = "chat",
+    seed: Seed = 0,
+    prompt_salt: PromptSalt = 0,
+    tokenizer: Tokenizer = None,
+    warmup: Warmup = 4,
+    timeout: Timeout = 120.0,
+    out: Out = None,
+    resume: Resume = False,
+    calibrate: Calibrate = True,
+    price_per_hour: PricePerHour = None,
+    sample_every: SampleEvery = 0.5,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a server: latencies, rates, objectives, resources; record and report in --out.
 
@@ -84,13 +103,10 @@ def bench(
       turbo-lab bench http://127.0.0.1:8000 --concurrency 8 --slo ttft=0.25 --slo tpot=0.05\n
       turbo-lab bench http://127.0.0.1:8000 --rate 2 --set dtype=bfloat16 --out runs/bf16
     """
-    from rich.console import Console
-
-    from turbo_lab.experiment.plan import BenchPlan, parse_pairs, parse_scalar
+    from turbo_lab.experiment.plan import BenchPlan
 
     _sigterm_interrupts()
-    objectives = {k: _seconds(v) for k, v in parse_pairs(slo or [], option="--slo").items()}
-    declared = {k: parse_scalar(v) for k, v in parse_pairs(set_ or [], option="--set").items()}
+    objectives, declared = _named_values(slo, set_)
     plan = BenchPlan(
         model=model or only_model(url), requests=requests, rate_req_s=rate,
         concurrency=concurrency, arrivals=arrivals, input_tokens=input_tokens,
@@ -98,14 +114,30 @@ def bench(
         slo=objectives, primary_metric=primary, warmup=warmup, timeout_s=timeout,
         tokenizer=tokenizer, declared=declared,
     )  # fmt: skip
+    chosen = {"resume": resume, "calibrate": calibrate, "sample_every_s": sample_every,
+              "price_per_hour": price_per_hour}  # fmt: skip
+    _measure_and_show(url, plan, out or default_folder(resume), chosen, as_json=as_json)
+
+
+def _measure_and_show(
+    url: str, plan: BenchPlan, folder: Path, chosen: dict[str, Any], *, as_json: bool
+) -> None:
+    from rich.console import Console
+
     console = Console(stderr=as_json)
-    options = _options(
-        console, resume=resume, calibrate=calibrate, sample_every_s=sample_every,
-        price_per_hour=price_per_hour,
-    )  # fmt: skip
-    run = _run(url, plan, out or default_folder(resume), options)
-    report = write_report(run)
-    finish(run, report, console=console, as_json=as_json)
+    run = _run(url, plan, folder, _options(console, **chosen))
+    finish(run, write_report(run), console=console, as_json=as_json)
+
+
+def _named_values(
+    slo: list[str] | None, settings: list[str] | None
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Objectives in seconds, and declared settings with their types."""
+    from turbo_lab.experiment.plan import parse_pairs, parse_scalar
+
+    objectives = {k: _seconds(v) for k, v in parse_pairs(slo or [], option="--slo").items()}
+    declared = parse_pairs(settings or [], option="--set")
+    return objectives, {k: parse_scalar(v) for k, v in declared.items()}
 
 
 def default_folder(resume: bool) -> Path:

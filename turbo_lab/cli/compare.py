@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from turbo_lab.experiment.compare import Comparison
 
 
 def register(app: typer.Typer) -> None:
@@ -55,10 +58,7 @@ def compare(
         left, right, declared=declared, metric=wanted, follows=follows or (), store=store
     )
     if report is not None:
-        from turbo_lab.records.store import write_text_atomically
-        from turbo_lab.report.comparison import render_comparisons
-
-        write_text_atomically(render_comparisons([found]), report)
+        _write_report(found, report)
     if as_json:
         data = bench_text.comparison_to_json(found)
         typer.echo(json.dumps(data, indent=1, ensure_ascii=False))
@@ -67,3 +67,10 @@ def compare(
         typer.echo(line)
     if report is not None:
         typer.echo(f"Report: {report}")
+
+
+def _write_report(found: Comparison, path: Path) -> None:
+    from turbo_lab.records.store import write_text_atomically
+    from turbo_lab.report.comparison import render_comparisons
+
+    write_text_atomically(render_comparisons([found]), path)

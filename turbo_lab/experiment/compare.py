@@ -68,8 +68,7 @@ def compare(
     """Compare two arms by one metric.
 
     Args:
-        a: the reference.
-        b: the candidate.
+        a, b: reference and candidate.
         declared: the one setting that was meant to differ; None for an A/A comparison.
         metric: named before the run (``ttft``, ``tpot.p95``, ``throughput`` ...).
         follows: settings that are consequences of the declared one.
@@ -77,8 +76,7 @@ def compare(
         folder: where noise floors are kept (default: the cache folder).
 
     Raises:
-        UsageError: an unknown metric.
-        TurboLabError: the two sides define the metric differently, or one mixes configurations.
+        TurboLabError: an unknown metric, unlike definitions, or a side of mixed configurations.
     """
     name = metric_name(metric)
     _refuse_unlike(a, b, name)
@@ -86,8 +84,7 @@ def compare(
     changes, known = changed_settings(a, b, objectives=name.base == "goodput_req_s")
     changed, followed = _fold(changes, declared, follows)
     left, right = samples(a, name), samples(b, name)
-    found = _difference(left, right)
-    one_start = min(left.starts, right.starts) < 2
+    found, one_start = _difference(left, right), min(left.starts, right.starts) < 2
     key = noise.floor_key(a.records[0], metric=str(name), unit=left.unit)
     floor = _floor(key, left, right, one_start=one_start, folder=folder)
     reasons = _reasons(a, b, left, right)
@@ -105,7 +102,7 @@ def compare(
         quality=_quality(a, b), arms=(a.path, b.path),
     )  # fmt: skip
     is_aa = not changed and (declared is None or recorded) and a.path != b.path
-    if store and is_aa and found is not None and not reasons:
+    if store and is_aa and found and not reasons:
         _store(key, result, a, b, folder)
     return result
 
