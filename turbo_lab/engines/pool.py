@@ -107,7 +107,7 @@ class ServerPool:
             and not guardian.has_living_lease([Path(s["folder"]) / "leases"])
         ]
         idle.sort(key=lambda s: (Path(s["folder"]) / "state.json").stat().st_mtime)
-        for state in idle[: max(0, len(idle) - MAX_IDLE_SERVERS + 1)]:
+        for state in idle[: max(0, len(idle) - MAX_IDLE_SERVERS)]:
             self._stop(state)
 
     @staticmethod
