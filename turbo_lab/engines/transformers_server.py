@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from turbo_lab.core import host
 from turbo_lab.core.errors import EngineError, MissingDependencyError
 from turbo_lab.engines.base import GuardedProcess, free_port, http_get, require_free_port
+from turbo_lab.engines.managed import ManagedServer
 from turbo_lab.engines.vllm_server import check_model_folder
 
 
-class TransformersServer:
+class TransformersServer(ManagedServer):
     """One ``transformers serve`` process for one model. A context manager, like ``VllmServer``."""
+
+    what = "transformers serve"
 
     def __init__(
         self,
@@ -61,30 +63,6 @@ class TransformersServer:
         )
         self.load_s: float | None = None
 
-    @property
-    def base_url(self) -> str:
-        """Root of the server's address."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def log(self) -> Path:
-        """The server's log file, kept after its end."""
-        return self.process.log
-
-    def start(self) -> Self:
-        """Start the process; returns at once. Raises EngineError."""
-        self.process.start()
-        return self
-
-    def wait_ready(self, timeout_s: float = 300.0) -> float:
-        """Wait until the server answers. Returns the load time in seconds; raises EngineError."""
-        self.load_s = self.process.wait_for(
-            lambda: http_get(self.base_url, "/health", timeout_s=5.0)[0] == 200,
-            timeout_s=timeout_s,
-            what="transformers serve",
-        )
-        return self.load_s
-
     def effective_config(self) -> dict[str, Any]:
         """Version, model and settings. Raises EngineError when the server does not answer.
 
@@ -110,30 +88,3 @@ class TransformersServer:
     def metrics(self) -> dict[str, float]:
         """No counters: ``transformers serve`` publishes none."""
         return {}
-
-    def alive(self) -> bool:
-        """True while the server process runs."""
-        return self.process.alive()
-
-    def stop(self) -> None:
-        """End the server's process group. Safe to call twice."""
-        self.process.stop()
-
-    def __enter__(self) -> Self:
-        """Start and wait for readiness."""
-        self.start()
-        try:
-            self.wait_ready()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop, whatever happened."""
-        self.stop()

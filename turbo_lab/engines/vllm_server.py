@@ -7,16 +7,15 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from turbo_lab.core import host
 from turbo_lab.core.errors import EngineError, UsageError
 from turbo_lab.engines import vllm_cli
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.base import GuardedProcess, free_port, http_get, require_free_port
+from turbo_lab.engines.managed import ManagedServer
 
-READY_TIMEOUT_S = 600.0
 KV_TOKENS_LINE = re.compile(r"(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
 
 
@@ -37,12 +36,14 @@ def check_model_folder(model: str) -> None:
         )
 
 
-class VllmServer:
+class VllmServer(ManagedServer):
     """One server. Use it as a context manager, or call ``stop``; either way nothing is left behind.
 
     ``folder`` keeps log, status and leases (default: a new one in the cache). ``port``: loopback
     port, a free one by default. ``leases`` and ``grace_s`` belong to the pool.
     """
+
+    what = "vllm serve"
 
     def __init__(
         self,
@@ -72,19 +73,9 @@ class VllmServer:
         )
 
     @property
-    def base_url(self) -> str:
-        """Root of the server's address."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
     def model_name(self) -> str:
         """The name to put into requests."""
         return self.args.served_model_name
-
-    @property
-    def log(self) -> Path:
-        """The server's log file, kept after its end."""
-        return self.process.log
 
     def _environment(self) -> dict[str, str]:
         env = self.args.environment()
@@ -94,50 +85,6 @@ class VllmServer:
         if library:
             env.setdefault("LD_PRELOAD", library)
         return env
-
-    def start(self) -> Self:
-        """Start the process; returns at once. Raises EngineError."""
-        self.process.start()
-        return self
-
-    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> float:
-        """Wait until ``/health`` answers 200. Returns (and keeps) the load time in seconds.
-
-        Raises EngineError with the log's last lines when the server dies or is too slow.
-        """
-        self.load_s = self.process.wait_for(
-            lambda: http_get(self.base_url, "/health", timeout_s=5.0)[0] == 200,
-            timeout_s=timeout_s,
-            what="vllm serve",
-        )
-        return self.load_s
-
-    def alive(self) -> bool:
-        """True while the server process runs."""
-        return self.process.alive()
-
-    def stop(self) -> None:
-        """End the server's process group. Safe to call twice."""
-        self.process.stop()
-
-    def __enter__(self) -> Self:
-        """Start and wait for readiness."""
-        self.start()
-        try:
-            self.wait_ready()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop, whatever happened."""
-        self.stop()
 
     def get(self, path: str, *, timeout_s: float = 30.0) -> bytes:
         """One GET. Raises EngineError, with the log's end when the server has died."""
