@@ -23,10 +23,10 @@ from turbo_lab.hardware.probe import probe_machine
 from turbo_lab.hardware.roofline import require_below_roof
 from turbo_lab.models.spec import from_hf_config
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(2400)]
 pytest.importorskip("vllm", reason="needs the cpu environment")
 
-PASSES = 4
+PASSES = 3
 FIT, JUDGE = step_grid("full")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2}
 SHORT = {"float32": "fp32", "bfloat16": "bf16"}
