@@ -62,7 +62,7 @@ def plot_tokens(
         last = (times[0], counts[0])
     if last:
         ax.annotate(
-            f"first token {last[0] * 1e3:.0f} ms", last, xytext=(40, 14), fontsize=9,
+            f"first token {last[0] * 1e3:.0f} ms", last, xytext=(70, 4), fontsize=9,
             textcoords="offset points", arrowprops={"arrowstyle": "->", "lw": 0.8},
         )  # fmt: skip
     for label, (ttft_s, tpot_s, tokens) in (predicted or {}).items():
