@@ -69,7 +69,7 @@ class ReplyReader:
         if reason := choice.get("finish_reason"):
             self.finish_reason = str(reason)
         delta = choice.get("delta")
-        if not isinstance(delta, Mapping):
+        if not isinstance(delta, dict):
             delta = {"content": choice.get("text")}
         text = delta.get("content") or delta.get("refusal")
         if text:
@@ -88,7 +88,7 @@ class ReplyReader:
         own only while every chunk with text so far came with a count.
         """
         total = None
-        if isinstance(usage, Mapping):
+        if isinstance(usage, dict):
             total = usage.get("completion_tokens")
             if total is not None and not _is_count(total):
                 self.error = self.error or f"usage says {total!r} completion tokens"
@@ -104,10 +104,10 @@ class ReplyReader:
 
 def _parse(raw: bytes) -> Mapping[str, Any] | None:
     try:
-        payload = json.loads(raw)
+        payload = json.loads(raw.decode())  # JSON in SSE is UTF-8; no search for the encoding
     except ValueError:
         return None
-    return payload if isinstance(payload, Mapping) else None
+    return payload if isinstance(payload, dict) else None
 
 
 def _is_error(payload: Mapping[str, Any]) -> bool:
@@ -116,7 +116,7 @@ def _is_error(payload: Mapping[str, Any]) -> bool:
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:
     """The dicts of a list; anything else that garbage may hold is dropped."""
-    return [v for v in value if isinstance(v, Mapping)] if isinstance(value, list) else []
+    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
 
 
 def _length(value: Any) -> int:

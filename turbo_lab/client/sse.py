@@ -31,6 +31,20 @@ class SseParser:
 
         Raises EngineError when one event grows beyond 16 MiB.
         """
+        idle = not (self._rest or self._data or self._event or self._at_start)
+        if idle and block.endswith(b"\n\n") and b"\r" not in block:
+            return self._feed_whole(block)
+        return self._feed_any(block)
+
+    def _feed_whole(self, block: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Whole events, as nearly every server sends them: no search for line ends."""
+        for piece in block[:-2].split(b"\n\n"):
+            if piece.startswith(b"data: ") and b"\n" not in piece:
+                yield b"", piece[6:]
+            else:
+                yield from self._feed_any(piece + b"\n\n")
+
+    def _feed_any(self, block: bytes) -> Iterator[tuple[bytes, bytes]]:
         buffer = self._rest + block
         if self._at_start and len(buffer) >= len(_BOM):
             buffer = buffer.removeprefix(_BOM)
