@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -93,8 +92,6 @@ def main(arguments: list[str]) -> int:
 
     from turbo_lab.client.probes import Probes
 
-    if hasattr(os, "nice"):
-        os.nice(10)  # Where client and sampler share a core, the client goes first.
     job = json.loads(arguments[0])
     probes = Probes(pids=job["pids"], metrics_url=job["metrics_url"])
     with Journal(job["path"]) as journal:
