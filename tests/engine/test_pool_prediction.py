@@ -82,7 +82,7 @@ def test_refusal_names_the_predicted_need_and_length(
 
 @pytest.mark.parametrize("users", [1, 4])
 def test_conversations_hold_whole_blocks(spec: ModelSpec, server: VllmServer, users: int) -> None:
-    prompt, reply = 140, 20
+    prompt, reply = 140, 60  # long enough to be seen on a busy machine
     requests = conversations(
         users, prompt_tokens=prompt, reply_tokens=reply, model=server.model_name,
         vocab_size=spec.vocab, seed=users,
