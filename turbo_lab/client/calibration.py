@@ -6,19 +6,13 @@ left is what the client adds to every number it reports at this load.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from turbo_lab.client.load import run_closed_loop, run_open_loop
 from turbo_lab.core.errors import EngineError
-from turbo_lab.engines.base import http_get
+from turbo_lab.engines.mock_process import MockProcess
 from turbo_lab.engines.mock_script import Reply, Script, Speech
 from turbo_lab.metrics import definitions
 from turbo_lab.metrics.percentiles import percentile
@@ -52,31 +46,6 @@ class Calibration:
         return asdict(self)
 
 
-@contextlib.contextmanager
-def mock_process(script: Script) -> Iterator[str]:
-    """A mock server as a process of its own; yields its address and ends it. Raises EngineError."""
-    with tempfile.TemporaryDirectory(prefix="turbo-lab-mock-") as folder:
-        file = Path(folder) / "script.json"
-        file.write_text(json.dumps(script.to_dict()))
-        command = [sys.executable, "-m", "turbo_lab.engines.mock_server", "--script", str(file)]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        try:
-            assert process.stdout is not None
-            words = process.stdout.readline().split()
-            if not words:
-                raise EngineError("the mock server for the calibration did not start")
-            yield words[-1]
-        finally:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-
-
 def calibrate(
     *, rate_req_s: float | None, concurrency: int | None, output_tokens: int, tries: int = TRIES
 ) -> Calibration:
@@ -88,9 +57,9 @@ def calibrate(
     chunks = max(2, min(output_tokens, 16))
     script = Script(replies=(Reply(speech=Speech(ttft_s=0.02, gap_s=0.005, tokens=chunks)),))
     best: Calibration | None = None
-    with mock_process(script) as url:
+    with MockProcess(script) as mock:
         for attempt in range(max(1, tries)):
-            found = _one_run(url, attempt, rate_req_s, concurrency, chunks)
+            found = _one_run(mock, attempt, rate_req_s, concurrency, chunks)
             if best is None or found.ttft_error_p99_s < best.ttft_error_p99_s:
                 best = found
             if best.ttft_error_p99_s <= GOOD_ENOUGH_S:
@@ -100,7 +69,7 @@ def calibrate(
 
 
 def _one_run(
-    url: str, attempt: int, rate_req_s: float | None, concurrency: int | None, chunks: int
+    mock: MockProcess, attempt: int, rate_req_s: float | None, concurrency: int | None, chunks: int
 ) -> Calibration:
     if rate_req_s is not None:
         count = int(max(20, min(MAX_REQUESTS, rate_req_s * RUN_S)))
@@ -115,19 +84,22 @@ def _one_run(
     if rate_req_s is not None:
         rate = max(rate_req_s, count / 4.0)  # A slow schedule is tried a little faster.
         runs = run_open_loop(
-            requests, base_url=url, schedule_s=constant(count, rate_per_s=rate), timeout_s=20,
-            warmup=4,
+            requests, base_url=mock.base_url, schedule_s=constant(count, rate_per_s=rate),
+            timeout_s=20, warmup=4,
         )  # fmt: skip
     else:
-        runs = run_closed_loop(requests, base_url=url, concurrency=users, timeout_s=20, warmup=4)
-    return _judge(runs, json.loads(http_get(url, "/mock/log")[1]), load)
+        runs = run_closed_loop(
+            requests, base_url=mock.base_url, concurrency=users, timeout_s=20, warmup=4
+        )
+    return _judge(runs, mock.log(), load)
 
 
-def _judge(runs: Sequence[Timeline], log: Sequence[Mapping[str, Any]], load: str) -> Calibration:
-    truth = {entry["request_id"]: entry for entry in log}
+def _judge(
+    runs: Sequence[Timeline], truth: Mapping[str, Mapping[str, Any]], load: str
+) -> Calibration:
     errors = []
     for timeline in runs:
-        entry = truth.get(timeline.request_id)
+        entry = truth.get(str(timeline.request_id))
         sends = [t for t, mark in entry["sends"] if mark == "content"] if entry else []
         ours = definitions.ttft_s(timeline)
         if entry is None or not sends or ours is None:

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from turbo_lab.client.calibration import mock_process
 from turbo_lab.client.load import run_closed_loop
 from turbo_lab.client.stream import Target
+from turbo_lab.engines.mock_process import MockProcess
 from turbo_lab.engines.mock_script import Reply, Script, Speech, Step
 from turbo_lab.engines.mock_server import MockServer
 from turbo_lab.experiment import ask
@@ -79,8 +79,8 @@ def test_ten_thousand_connections_at_once():
     count = 10_000
     patient = Reply(speech=Speech(ttft_s=20.0, gap_s=0.0, tokens=1))
     requests = [Request(f"q{i}", model="mock", max_tokens=1) for i in range(count)]
-    with mock_process(Script(replies=(patient,))) as url:
-        runs = run_closed_loop(requests, base_url=url, concurrency=count, timeout_s=150.0)
+    with MockProcess(Script(replies=(patient,))) as mock:
+        runs = run_closed_loop(requests, base_url=mock.base_url, concurrency=count, timeout_s=150.0)
     found = summarize(runs)
     assert found.succeeded == count, found.failures
     overlap = max(t.sent_s for t in runs) < min(t.closed_s for t in runs)
