@@ -1,14 +1,14 @@
-"""The noise floor: how far two runs of one configuration differ on this machine in this study.
+"""The noise floor: which difference a comparison must exceed on this machine in this study.
 
 An A/A comparison (nothing differs) is stored; a later difference counts only beyond what A/A runs
 have shown. Without one the floor is the scatter of restarts, or, where each side was started once,
-an assumed floor that is said to be assumed.
+an assumed floor that is said to be assumed. How far repeats scatter is computed in
+``metrics.repeats`` alone; here it is remembered over days and turned into a floor.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from typing import Any
 
 from turbo_lab.core import host
 from turbo_lab.core.errors import RecordError
+from turbo_lab.metrics.repeats import error_of_median
 from turbo_lab.records.digest import digest_of
 from turbo_lab.records.environment import utc_now
 from turbo_lab.records.schema import Record
@@ -109,16 +110,5 @@ def noise_floor(
             "started once",
             0,
         )
-    value = max(restart_scatter(values) for values in arms)
+    value = max(error_of_median(values) for values in arms)
     return NoiseFloor(value, "scatter of the runs of each side; no A/A run is stored", 0)
-
-
-def restart_scatter(values: Sequence[float]) -> float:
-    """Standard error of the median of these runs, relative: 1.2533 s / (sqrt(n) median).
-
-    (1.2533 = sqrt(pi / 2): large-sample ratio of the median's to the mean's standard error.)
-    """
-    middle = statistics.median(values)
-    if len(values) < 2 or not middle:
-        return 0.0
-    return 1.2533 * statistics.stdev(values) / math.sqrt(len(values)) / abs(middle)

@@ -15,6 +15,7 @@ from turbo_lab.experiment.bench import Options, run_bench
 from turbo_lab.experiment.gates import BLOCKING
 from turbo_lab.experiment.metric_names import MetricName, metric_name
 from turbo_lab.experiment.plan import BenchPlan
+from turbo_lab.metrics.repeats import error_of_median
 from turbo_lab.records.schema import Record
 
 DEFAULT_METRICS = ("ttft", "tpot", "e2e", "throughput")
@@ -66,7 +67,7 @@ def interval(
         return None
     key = noise.floor_key(record, metric=str(name), unit=found.unit)
     floor = noise.noise_floor(key, arms=(found.values,), one_start=True, folder=folder).value
-    half = (floor**2 + (MARGIN * noise.restart_scatter(found.values)) ** 2) ** 0.5
+    half = (floor**2 + (MARGIN * error_of_median(found.values)) ** 2) ** 0.5
     return value * (1 - half), value * (1 + half)
 
 

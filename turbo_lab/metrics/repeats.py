@@ -1,4 +1,10 @@
-"""How far repeated runs of one unchanged system lie apart: the A/A noise of a lesson."""
+"""How far repeated runs of one unchanged system lie apart: the one place that computes A/A noise.
+
+Two questions, two numbers. ``repeat_noise``: how far may the mean of *further* runs lie (the
+tolerance of a prediction). ``error_of_median``: how sure is the median of *these* runs (one side of
+a comparison). ``experiment.noise`` keeps A/A comparisons over days and takes the latter where it
+has none.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +82,18 @@ def repeat_noise(
         others=others,
         confidence=confidence,
     )
+
+
+def error_of_median(runs: Sequence[float]) -> float:
+    """Standard error of the median of these runs, relative: 1.2533 s / (sqrt(n) median).
+
+    1.2533 = sqrt(pi / 2): large-sample ratio of the median's to the mean's standard error under a
+    normal law. 0.0 below two runs or around a median of 0: nothing is known of their scatter.
+    """
+    middle = statistics.median(runs)
+    if len(runs) < 2 or not middle:
+        return 0.0
+    return math.sqrt(math.pi / 2) * statistics.stdev(runs) / math.sqrt(len(runs)) / abs(middle)
 
 
 def ratio_of_means(runs: Sequence[float | None], *, to: Sequence[float | None]) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from turbo_lab.core.errors import UnmeasuredError, UsageError
-from turbo_lab.metrics.repeats import ratio_of_means, repeat_noise
+from turbo_lab.metrics.repeats import error_of_median, ratio_of_means, repeat_noise
 
 
 def test_hand_computed() -> None:
@@ -58,3 +58,12 @@ def test_ratio_leaves_no_failed_run_out() -> None:
         ratio_of_means([1.0], to=[])
     with pytest.raises(UnmeasuredError, match="the first side has a run without a number"):
         ratio_of_means([1.0, None], to=[1.0])
+
+
+def test_error_of_the_median_is_what_medians_of_many_samples_scatter_by() -> None:
+    rng = np.random.default_rng(1)
+    runs = rng.normal(10, 0.5, (2000, 15))
+    seen = np.median(runs, axis=1).std() / 10
+    told = np.mean([error_of_median(row.tolist()) for row in runs])
+    assert told == pytest.approx(seen, rel=0.1)
+    assert error_of_median([3.0]) == 0.0 and error_of_median([-1.0, 0.0, 1.0]) == 0.0
