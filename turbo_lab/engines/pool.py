@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from turbo_lab.core import host
@@ -54,7 +55,7 @@ class ServerPool:
         with FileLock(entry / "lock"):
             server = self._running(entry, args)
             if server is None:
-                self._make_room(entry)
+                self._make_room(entry, may_idle=0 if args.device == "gpu" else MAX_IDLE_SERVERS)
                 server = VllmServer(
                     args, folder=entry, leases=(self.session_leases,), grace_s=self.grace_s
                 ).start()
@@ -98,7 +99,7 @@ class ServerPool:
         server.process.guard_token = state["guard"]
         return server if server.alive() else None
 
-    def _make_room(self, keep: Path) -> None:
+    def _make_room(self, keep: Path, *, may_idle: int = MAX_IDLE_SERVERS) -> None:
         """End servers that only the session or the grace period keeps, oldest first."""
         idle = [
             s
@@ -107,7 +108,7 @@ class ServerPool:
             and not guardian.has_living_lease([Path(s["folder"]) / "leases"])
         ]
         idle.sort(key=lambda s: (Path(s["folder"]) / "state.json").stat().st_mtime)
-        for state in idle[: max(0, len(idle) - MAX_IDLE_SERVERS)]:
+        for state in idle[: max(0, len(idle) - may_idle)]:
             self._stop(state)
 
     @staticmethod
@@ -151,6 +152,24 @@ def current_pool() -> ServerPool:
 def shared_server(args: VllmArgs) -> VllmServer:
     """A ready server with these arguments from the current pool (see ``ServerPool.acquire``)."""
     return current_pool().acquire(args)
+
+
+def start_together(*wanted: VllmArgs) -> None:
+    """Start servers side by side, for two starts at once take little longer than one.
+
+    ``shared_server`` then finds each of them running. On a GPU they start one after the other: each
+    counts the memory that the others take. One that does not start is left to ``shared_server``,
+    which tells why.
+    """
+    pool = current_pool()
+
+    def start(args: VllmArgs) -> None:
+        with contextlib.suppress(EngineError):
+            pool.acquire(args)
+
+    workers = 1 if any(args.device == "gpu" for args in wanted) else max(1, len(wanted))
+    with ThreadPoolExecutor(max_workers=workers) as starters:
+        list(starters.map(start, wanted))
 
 
 @contextlib.contextmanager

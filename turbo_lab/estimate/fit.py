@@ -164,6 +164,30 @@ def fit_step_model(
     )  # fmt: skip
 
 
+def reached_roof(
+    measured: Sequence[MeasuredStep],
+    *,
+    spec: ModelSpec,
+    weight_bytes: float,
+    kv_dtype: str = "auto",
+) -> Roof:
+    """The highest rates that any of the points reached, where no ceilings were probed.
+
+    No bound from it exceeds a measured point. Efficiencies against it say nothing of the machine.
+    """
+    work = [
+        (
+            step_work(spec, m.point.sequences, weight_bytes=weight_bytes, kv_dtype=kv_dtype),
+            m.seconds,
+        )
+        for m in measured
+    ]
+    if not work:
+        raise UsageError("there are no points to take rates from")
+    peak_flops = max(w.flops / seconds for w, seconds in work)
+    return Roof(peak_flops, max(w.bytes_moved / seconds for w, seconds in work), "rates reached")
+
+
 def fit_error(model: StepModel, measured: Sequence[MeasuredStep]) -> FitError:
     """Relative errors of ``model`` on ``measured``, and the noise of the measurement itself."""
     if not measured:

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turbo_lab.core.errors import UsageError
-from turbo_lab.estimate.fit import StepModel, aa_noise, fit_error, fit_step_model
+from turbo_lab.estimate.fit import (
+    StepModel,
+    aa_noise,
+    fit_error,
+    fit_step_model,
+    reached_roof,
+)
 from turbo_lab.estimate.points import MeasuredStep, StepPoint, decode_grid, prefill_points
 from turbo_lab.hardware.roofline import Roof
 from turbo_lab.models.spec import from_hf_config
@@ -105,3 +111,13 @@ def test_too_few_points_are_refused() -> None:
         fit(measured(FIT[:9]))
     with pytest.raises(UsageError, match="no points"):
         fit_error(TRUE, [])
+
+
+def test_reached_rates_bound_no_measured_point_from_above() -> None:
+    points = measured(FIT)
+    roof = reached_roof(points, spec=SPEC, weight_bytes=2, kv_dtype="bf16")
+    model = fit_step_model(points, spec=SPEC, roof=roof, weight_bytes=2, kv_dtype="bf16")
+    assert all(model.bound_s(m.point.sequences) <= m.seconds * (1 + 1e-9) for m in points)
+    assert fit_error(model, measured(JUDGE)).worst < 1e-3, "the scale of the roof does not matter"
+    with pytest.raises(UsageError, match="no points"):
+        reached_roof([], spec=SPEC, weight_bytes=2)
