@@ -198,6 +198,7 @@ def _timeline(request: Request, marks: _Marks, scheduled_s: float | None) -> Tim
         request_id=request.request_id,
         connection_reused=marks.reused,
         text=reader.text,
+        labels=request.labels,
     )
 
 

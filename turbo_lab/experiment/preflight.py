@@ -13,6 +13,7 @@ from turbo_lab.core.errors import EngineError, MissingDependencyError, UsageErro
 from turbo_lab.experiment.plan import BenchPlan
 from turbo_lab.metrics import definitions
 from turbo_lab.metrics.timeline import Timeline
+from turbo_lab.workload.conversation import own_requests
 from turbo_lab.workload.prompts import Tokenizer, exact_text, token_count, words
 from turbo_lab.workload.request import Request, UsageWanted
 
@@ -172,7 +173,7 @@ def build_requests(
                 extra=dialect.extra,
             )
         )
-    return named(out)
+    return own_requests(named(out))
 
 
 def hash_seed(*parts: int) -> int:

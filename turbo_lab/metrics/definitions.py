@@ -14,6 +14,7 @@ from turbo_lab.metrics.timeline import VISIBLE_KINDS, Timeline
 
 _SILENT_KINDS = frozenset({"role", "empty"})
 FAILING_REASONS = frozenset({"error", "abort"})
+RETRIED = "succeeded after a retry"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ def outcome(timeline: Timeline) -> Outcome:
             return Outcome(False, "no finish_reason")
         return Outcome(False, "truncated" if timeline.chunks else "no answer")
     notes = () if timeline.saw_done else ("no [DONE]",)
+    if timeline.attempts:
+        notes += (RETRIED,)
     if not timeline.visible():
         notes += ("empty reply",)
     return Outcome(True, "ok", notes)
@@ -105,7 +108,10 @@ def last_visible_s(timeline: Timeline) -> float | None:
 
 
 def ttft_s(timeline: Timeline) -> float | None:
-    """Time to first token: send to the first visible chunk (connection set-up included)."""
+    """Time to first token: send to the first visible chunk (connection set-up included).
+
+    Of a request that was sent again after a refusal: from its first send.
+    """
     return _since(timeline.sent_s, first_visible_s(timeline))
 
 
@@ -123,10 +129,11 @@ def ttft_connected_s(timeline: Timeline) -> float | None:
 
 
 def connect_s(timeline: Timeline) -> float | None:
-    """Connection set-up (DNS, TCP, TLS) that this request paid; undefined on a pooled one."""
-    if timeline.connection_reused or timeline.sent_s is None or timeline.connected_s is None:
+    """Connection set-up (DNS, TCP, TLS) of the last attempt; undefined on a pooled connection."""
+    sent_s = timeline.attempts[-1].sent_s if timeline.attempts else timeline.sent_s
+    if timeline.connection_reused or sent_s is None or timeline.connected_s is None:
         return None
-    setup = timeline.connected_s - timeline.sent_s
+    setup = timeline.connected_s - sent_s
     return setup if setup > 0 else None
 
 

@@ -49,6 +49,15 @@ class ChunkRun(NamedTuple):
             yield Chunk(self.first_s + index * self.gap_s, self.tokens, self.kind)
 
 
+class Attempt(NamedTuple):
+    """One try of a request that was sent more than once; ``status_code`` None: no answer came."""
+
+    sent_s: float
+    status_code: int | None
+    closed_s: float
+    error: str | None = None
+
+
 @dataclass(frozen=True)
 class Timeline:
     """Raw events of one request. All times are seconds on one monotonic clock; unknown is None.
@@ -67,6 +76,10 @@ class Timeline:
         request_id: names the request in messages and records.
         connection_reused: True when a pooled connection served it, None when unknown.
         text: the visible reply; reasoning and tool text are not in it.
+        attempts: every try in order, the last one included, where there was more than one. They
+            are one request: ``sent_s`` is the first try's, all else tells of the last.
+        labels: what the request is part of (``tenant``, ``conversation``, ``turn`` ...) and was
+            asked for (``input_tokens``, ``output_tokens``), as the workload named it.
     """
 
     scheduled_s: float | None = None
@@ -82,10 +95,14 @@ class Timeline:
     request_id: str | None = None
     connection_reused: bool | None = None
     text: str | None = field(default=None, repr=False)
+    attempts: tuple[Attempt, ...] = ()
+    labels: Mapping[str, str | int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Accept plain tuples and lists as chunks."""
+        """Accept plain tuples and lists as chunks and attempts."""
         object.__setattr__(self, "chunks", tuple(_as_chunk(c) for c in self.chunks))
+        if self.attempts != ():
+            object.__setattr__(self, "attempts", tuple(Attempt(*a) for a in self.attempts))
 
     def events(self) -> tuple[Chunk, ...]:
         """All chunks, run-length forms expanded."""
@@ -112,6 +129,8 @@ class Timeline:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
         out["chunks"] = [_chunk_to_json(c) for c in self.chunks]
         out["usage"] = None if self.usage is None else dict(self.usage)
+        out["attempts"] = [list(a) for a in self.attempts]
+        out["labels"] = dict(self.labels)
         return out
 
     @classmethod
@@ -141,6 +160,10 @@ def _chunk_to_json(item: Chunk | ChunkRun) -> list[Any] | dict[str, Any]:
 def _check_times(timeline: Timeline) -> None:
     name = timeline.request_id or "(no id)"
     marks = [("scheduled_s", timeline.scheduled_s), ("sent_s", timeline.sent_s)]
+    for number, attempt in enumerate(timeline.attempts, start=1):
+        marks.append((f"attempt {number}", attempt.sent_s))
+        if number < len(timeline.attempts):
+            marks.append((f"end of attempt {number}", attempt.closed_s))
     connected, sent = timeline.connected_s, timeline.sent_s
     pooled = connected is not None and sent is not None and connected < sent
     marks.append(("connected_s", None if pooled else connected))  # A pooled one may be older.

@@ -30,6 +30,8 @@ class Request:
         usage: ``continuous`` asks for token counts on every chunk (vLLM and SGLang give them,
             others ignore it), ``final`` for one usage chunk at the end, ``none`` for nothing.
         extra: further body fields (``ignore_eos``, ``priority``, ``seed`` ...); they win.
+        labels: what the request is part of (``tenant``, ``turn`` ...); noted in its Timeline, never
+            sent.
     """
 
     prompt: Prompt
@@ -40,6 +42,7 @@ class Request:
     temperature: float | None = 0.0
     usage: UsageWanted = "continuous"
     extra: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, str | int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what no server accepts."""
