@@ -92,7 +92,7 @@ def quantize(values: Any, scheme: Scheme) -> Quantized:
     require_finite(x)
     grouped_shape(x.shape, scheme=scheme)  # refuses an axis that is not there
     sets = to_sets(x, scheme)
-    scales, offsets = _parameters(sets, scheme)
+    scales, offsets = set_parameters(sets, scheme)
     codes = from_sets(_codes(sets, scales, offsets, scheme), x.shape, scheme)
     return Quantized(pack(codes, bits=kind.bits), _narrow(scales, scheme),
                      _store_zeros(offsets, scheme), x.shape, scheme)  # fmt: skip
@@ -107,16 +107,20 @@ def dequantize(stored: Quantized) -> np.ndarray:
     if scheme.granularity == "none":
         return kind.decode(stored.codes)
     sets = to_sets(kind.decode(stored.codes), scheme)
-    scales, zeros = stored.scale_values[..., None], stored.zero_values
-    largest = np.finfo(np.float32).max
-    with np.errstate(over="ignore"):  # a scale rounded up may lead past float32's largest value
-        if scheme.zero == "none":
-            out = sets * scales
-        elif scheme.zero == "code":
-            out = (sets - zeros[..., None]) * scales
-        else:
-            out = (sets - np.float32(kind.lowest)) * scales + zeros[..., None]
-    return from_sets(np.clip(out, -largest, largest), stored.shape, scheme)
+    out = _set_values(sets, stored.scale_values, stored.zero_values, scheme)
+    return from_sets(out, stored.shape, scheme)
+
+
+def snap(
+    values: np.ndarray, scheme: Scheme, *, scales: np.ndarray, zeros: np.ndarray | None = None
+) -> np.ndarray:
+    """Each value moved to the nearest point of its own grid: quantised and given back at once.
+
+    ``values`` [sets, members] share a scale along the last dimension; ``scales`` and ``zeros``
+    have one entry per set, as :func:`set_parameters` gives them. Float32.
+    """
+    codes = _codes(values, scales, zeros, scheme)
+    return _set_values(scheme.number.decode(codes), scales, zeros, scheme)
 
 
 def with_scales(
@@ -168,8 +172,8 @@ def from_sets(sets: np.ndarray, shape: tuple[int, ...], scheme: Scheme) -> np.nd
     return np.moveaxis(last, -1, scheme.axis)
 
 
-def _parameters(sets: np.ndarray, scheme: Scheme) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scales (rounded to their dtype) and zero points of each set, both float32."""
+def set_parameters(sets: np.ndarray, scheme: Scheme) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scales (rounded to their dtype) and zero points of sets [..., members], both float32."""
     kind = scheme.number
     if sets.shape[-1] == 0:
         empty = np.zeros(sets.shape[:-1], dtype=np.float32)
@@ -226,6 +230,20 @@ def _codes(
     elif scheme.zero == "value":
         steps = np.rint(steps) + np.float32(kind.lowest)
     return kind.encode(steps, saturate=True)
+
+
+def _set_values(
+    sets: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, scheme: Scheme
+) -> np.ndarray:
+    wide, largest = scales[..., None], np.finfo(np.float32).max
+    with np.errstate(over="ignore"):  # a scale rounded up may lead past float32's largest value
+        if scheme.zero == "none":
+            out = sets * wide
+        elif scheme.zero == "code":
+            out = (sets - zeros[..., None]) * wide
+        else:
+            out = (sets - np.float32(scheme.number.lowest)) * wide + zeros[..., None]
+    return np.clip(out, -largest, largest)
 
 
 def _store_zeros(zeros: np.ndarray | None, scheme: Scheme) -> np.ndarray | None:

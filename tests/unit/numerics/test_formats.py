@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -101,6 +101,7 @@ def test_overflow_rule_of_each_format() -> None:
         assert kept.tolist() == [kind.max, -kind.max, kind.max]
 
 
+@settings(deadline=None)
 @given(st.sampled_from([n for n in FLOATS if n != "fp32"]),
        hnp.arrays(np.float32, 20, elements=st.floats(width=32, allow_nan=False)))  # fmt: skip
 def test_rounding_is_to_nearest(name: str, values: np.ndarray) -> None:
@@ -135,6 +136,7 @@ def test_nf4_table_is_that_of_the_normal_quantiles() -> None:
     assert np.abs(number_format("nf4").table - expected).max() < 2e-6
 
 
+@settings(deadline=None)
 @given(hnp.arrays(np.float32, 30, elements=st.floats(-1, 1, width=32)))
 def test_nf4_takes_the_nearest_entry(values: np.ndarray) -> None:
     kind = number_format("nf4")

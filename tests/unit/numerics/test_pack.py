@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turbo_lab.core.errors import UsageError
@@ -13,6 +13,7 @@ from turbo_lab.numerics.pack import pack, packed_bytes, unpack
 WIDTHS = (1, 2, 4, 8, 16, 32)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(WIDTHS), st.integers(0, 70), st.randoms(use_true_random=False))
 def test_unpack_inverts_pack_and_bytes_follow_the_formula(bits: int, count: int, random) -> None:
     codes = np.array([random.getrandbits(bits) for _ in range(count)], dtype=np.uint32)

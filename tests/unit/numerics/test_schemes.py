@@ -47,7 +47,7 @@ def quantize_or_skip(values: np.ndarray, scheme: Scheme) -> Any:
         assume(False)
 
 
-@settings(max_examples=600)
+@settings(max_examples=600, deadline=None)
 @given(st.sampled_from(SCALED), arrays)
 @example(Scheme("int8", scale_dtype="bf16"), np.float32([[-1.0, 1.0]]))
 @example(Scheme("int4", zero="value", scale_dtype="fp16"), np.float32([[1000.2, 1000.3]]))
@@ -61,6 +61,7 @@ def test_error_is_within_the_bound(scheme: Scheme, values: np.ndarray) -> None:
     assert stored.bytes == stored_bytes(values.shape, scheme=scheme).total
 
 
+@settings(deadline=None)
 @given(st.sampled_from(PLAIN), arrays)
 def test_plain_conversion_is_within_half_a_step(scheme: Scheme, values: np.ndarray) -> None:
     stored, kind = quantize(values, scheme), scheme.number
