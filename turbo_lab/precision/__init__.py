@@ -1,0 +1,1 @@
+"""Fewer bits for weights and for the KV cache, with the quality they cost."""
