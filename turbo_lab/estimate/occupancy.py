@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from turbo_lab.core.errors import UsageError
-from turbo_lab.estimate.allocators import Allocator
+from turbo_lab.estimate.allocators import Allocator, Span
 from turbo_lab.estimate.paging import Lengths, Shares
 
 
@@ -109,3 +109,20 @@ def _amounts(run: _Run) -> tuple[float, float, float, float]:
         used, held = used + stored, held + mine
         reserved += min(mine, run.requests[key].stored_tokens) - stored
     return float(used), float(reserved), float(held), float(len(run.stored))
+
+
+def snapshot(
+    requests: Sequence[Lengths], allocator: Allocator, *, steps: int
+) -> dict[int, tuple[list[Span], int]]:
+    """Who has which places after some steps: request to (its spans, tokens it has stored).
+
+    For pictures of small pools. Raises UsageError when the queue is empty before that.
+    """
+    run = _Run(requests, allocator, deque(range(len(requests))))
+    run.admit()
+    for _ in range(steps):
+        run.step()
+        if not run.waiting:
+            raise UsageError(f"{len(requests)} requests are too few for {steps} steps")
+        run.admit()
+    return {key: (allocator.spans(key), stored) for key, stored in run.stored.items()}
