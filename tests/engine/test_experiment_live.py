@@ -17,7 +17,7 @@ from turbo_lab.experiment.arms import load_arm, observed
 from turbo_lab.experiment.bench import Options, run_bench
 from turbo_lab.experiment.compare import compare
 from turbo_lab.experiment.plan import BenchPlan
-from turbo_lab.report.bench_text import comparison_lines
+from turbo_lab.report.comparison_text import comparison_lines
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

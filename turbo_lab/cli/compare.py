@@ -50,7 +50,7 @@ def compare(
     """
     from turbo_lab.experiment import compare as comparing
     from turbo_lab.experiment.arms import load_arm
-    from turbo_lab.report import bench_text
+    from turbo_lab.report import comparison_text
 
     left, right = load_arm(a), load_arm(b)
     wanted = metric or str(left.records[0].variables.get("primary_metric") or "ttft")
@@ -60,10 +60,10 @@ def compare(
     if report is not None:
         _write_report(found, report)
     if as_json:
-        data = bench_text.comparison_to_json(found)
+        data = comparison_text.comparison_to_json(found)
         typer.echo(json.dumps(data, indent=1, ensure_ascii=False))
         return
-    for line in bench_text.comparison_lines(found):
+    for line in comparison_text.comparison_lines(found):
         typer.echo(line)
     if report is not None:
         typer.echo(f"Report: {report}")

@@ -133,7 +133,7 @@ def show(result: SweepResult, *, as_json: bool) -> None:
     """Print the result; exit code 1 when nothing was measured."""
     from turbo_lab.experiment.sweep import to_dict
     from turbo_lab.report import sweep as page
-    from turbo_lab.report.bench_text import comparison_to_json
+    from turbo_lab.report.comparison_text import comparison_to_json
 
     if as_json:
         compared = [comparison_to_json(c) for c in result.comparisons]

@@ -1,14 +1,14 @@
-"""A run and a comparison as text for a terminal and as plain data for ``--json``."""
+"""A run as text for a terminal and as plain data for ``--json``."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turbo_lab.core.units import format_seconds
 from turbo_lab.experiment.arms import observed
 from turbo_lab.experiment.bench import BenchRun
-from turbo_lab.experiment.compare import Comparison
 from turbo_lab.experiment.gates import BLOCKING
 from turbo_lab.metrics.percentiles import certified, percentile
 from turbo_lab.records.schema import Measurement, Record
@@ -94,7 +94,7 @@ def _latency_table(record: Record) -> Any:
     from rich.table import Table
 
     table = Table(title="Latencies (* too few samples to certify at 99 % confidence)")
-    table.add_column("metric")
+    table.add_column("metric", no_wrap=True)
     for name in ("mean", *(f"p{p}" for p in POINTS), "n"):
         table.add_column(name, justify="right")
     for m in record.measurements:
@@ -106,31 +106,52 @@ def _latency_table(record: Record) -> Any:
             for p in POINTS
         ]
         mean = format_seconds(sum(known) / len(known))
-        table.add_row(m.name, mean, *cells, str(len(known)))
+        table.add_row(plain(m.name), mean, *cells, str(len(known)))
     return table
 
 
 def rate_lines(record: Record) -> list[str]:
     """Whole-run rates and attainment of the objectives, one line each."""
+    return [f"{name}: {value}" for name, value in rate_rows(record)]
+
+
+def rate_rows(record: Record) -> list[tuple[str, str]]:
+    """Whole-run quantities, objectives and cost as (name, text)."""
     quantities = (observed(record, "summary") or {}).get("quantities") or {}
-    lines = [
-        f"{name}: {q['value']:.4g} {q['unit']}"
+    rows = [
+        (plain(name).replace("_", " "), f"{readable(float(q['value']))} {q['unit']}")
         for name, q in quantities.items()
         if q.get("value") is not None
     ]
     if slo := observed(record, "slo"):
         share = "undefined" if slo["share"] is None else f"{slo['share']:.1%}"
         limits = ", ".join(f"{k} <= {v * 1e3:g} ms" for k, v in slo["limits_s"].items())
-        goodput = slo["goodput_req_s"]
-        rate = "undefined" if goodput is None else f"{goodput:.4g} req/s"
-        lines.append(
-            f"objectives {limits}: {slo['attained']} of {slo['counted']} {slo['of']} ({share}), "
-            f"goodput {rate}"
-        )
+        rate = slo["goodput_req_s"]
+        goodput = "undefined" if rate is None else f"{readable(float(rate))} req/s"
+        met = f"{slo['attained']} of {slo['counted']} {slo['of']} requests ({share})"
+        rows += [(f"objectives {limits}", f"met by {met}"), ("goodput", goodput)]
     if cost := observed(record, "cost"):
-        value = "undefined" if cost["value"] is None else f"{cost['value']:.4g}"
-        lines.append(f"cost: {value} {cost['unit']} ({cost['definition']})")
-    return lines
+        value = "undefined" if cost["value"] is None else readable(float(cost["value"]))
+        rows.append(("cost", f"{value} {cost['unit']} ({cost['definition']})"))
+    return rows
+
+
+def plain(name: str) -> str:
+    """A metric's name without its unit, which stands beside its values."""
+    return re.sub(r"(_tok_s|_req_s|_s)$", "", name)
+
+
+def readable(value: float) -> str:
+    """A number with three significant digits or one decimal; thousands are grouped."""
+    if abs(value) >= 1000 or value.is_integer():
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
+
+
+def readable_time(stamp: str) -> str:
+    """``2026-01-02T03:04:05Z`` as ``2026-01-02 03:04 UTC``."""
+    match = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)\S*Z$", stamp)
+    return f"{match[1]} {match[2]} UTC" if match else stamp
 
 
 def gate_word(passed: bool | None, name: str) -> str:
@@ -154,77 +175,8 @@ def _gate_table(record: Record) -> Any:
     return table
 
 
-def comparison_to_json(c: Comparison) -> dict[str, Any]:
-    """What ``turbo-lab compare --json`` prints."""
-    return {
-        "verdict": c.verdict,
-        "attributable": c.attributable,
-        "changed": list(c.changed),
-        "noise_floor": c.noise_floor,
-        "effect": c.effect,
-        "interval": list(c.interval) if c.interval else None,
-        "declared": c.declared,
-        "metric": c.metric,
-        "unit": c.unit,
-        "lower_is_better": c.lower_is_better,
-        "a": {"path": c.arms[0], "median": c.values[0], "samples": list(c.samples[0].values),
-              "sample_unit": c.samples[0].unit, "starts": c.samples[0].starts},
-        "b": {"path": c.arms[1], "median": c.values[1], "samples": list(c.samples[1].values),
-              "sample_unit": c.samples[1].unit, "starts": c.samples[1].starts},
-        "changes": {k: list(v) for k, v in c.changes.items()},
-        "follows": list(c.follows),
-        "noise_source": c.noise_source,
-        "reasons": list(c.reasons),
-        "caveats": list(c.caveats),
-        "quality": c.quality,
-        "stored_as_noise_floor": c.stored,
-    }  # fmt: skip
-
-
 def show_value(value: float | None, unit: str) -> str:
     """A metric's value with its unit."""
     if value is None:
         return "no data"
-    return format_seconds(value) if unit == "s" else f"{value:.4g} {unit}"
-
-
-def comparison_lines(c: Comparison) -> list[str]:
-    """A comparison in sentences. The word "because" appears only where it is earned."""
-    a, b = (show_value(v, c.unit) for v in c.values)
-    lines = [f"{c.metric}: A {a}, B {b}"]
-    if c.effect is not None and c.interval is not None and c.noise_floor is not None:
-        lines.append(
-            f"difference of the medians {c.effect:+.1%}, 95 % interval {c.interval[0]:+.1%} to "
-            f"{c.interval[1]:+.1%}; noise floor {c.noise_floor:.1%} ({c.noise_source})"
-        )
-    lines.append(f"samples: {_samples_text(c, 0)}; {_samples_text(c, 1)}")
-    lines.append(f"verdict: {c.verdict}")
-    if c.attributable:
-        before, after = c.changes_of(c.declared or "")
-        lines.append(f"B is {c.verdict} because {c.declared} changed from {before!r} to {after!r}.")
-    elif c.verdict in ("better", "worse"):
-        lines.append(f"The cause is not established: {_withheld(c)}.")
-    lines += [f"  changed: {k}: {x!r} -> {y!r}" for k, (x, y) in c.changes.items()]
-    lines += [f"  reason: {text}" for text in c.reasons]
-    lines += [f"  note: {text}" for text in c.caveats]
-    if c.quality:
-        lines.append(f"  equal replies to equal prompts: {c.quality['equal_share']:.0%}")
-    if c.stored:
-        lines.append("  stored as a noise floor of this machine")
-    return lines
-
-
-def _samples_text(c: Comparison, side: int) -> str:
-    found = c.samples[side]
-    return f"{'AB'[side]} {len(found.values)} ({found.unit})"
-
-
-def _withheld(c: Comparison) -> str:
-    if not c.changed:
-        return "no recorded setting differs"
-    if c.declared is None:
-        return f"no variable was declared (--declared), and {', '.join(c.changed)} differ"
-    others = [name for name in c.changed if name != c.declared]
-    if c.declared not in c.changed:
-        return f"{c.declared} does not differ, but {', '.join(others)} do"
-    return f"besides {c.declared} also {', '.join(others)} differ"
+    return format_seconds(value) if unit == "s" else f"{readable(float(value))} {unit}"

@@ -11,7 +11,7 @@ from turbo_lab.experiment.arms import Arm, load_arm
 from turbo_lab.experiment.compare import compare
 from turbo_lab.records.digest import seal
 from turbo_lab.records.schema import EngineFacts
-from turbo_lab.report.bench_text import comparison_lines
+from turbo_lab.report.comparison_text import comparison_lines
 
 from .conftest import speech
 

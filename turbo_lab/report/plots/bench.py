@@ -1,185 +1,115 @@
-"""Figures of benchmark runs: CDFs, resource curves, throughput against latency, forest plot."""
+"""Figures of one benchmark run: how its latencies spread, and one request from inside."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from turbo_lab.client.resources import column
-from turbo_lab.experiment.knees import LoadPoint
-from turbo_lab.report.plots.request import COLOURS, new_axes
+from turbo_lab.core.units import format_seconds
+from turbo_lab.metrics.percentiles import certified, percentile
+from turbo_lab.metrics.timeline import Timeline
+from turbo_lab.report.plots.metrics import plot_cdf
+from turbo_lab.report.plots.request import COLOURS, new_axes, token_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STYLES = ("-", "--", "-.", ":")
+MARKS = (50, 95, 99)
+BELOW_MS_S = 1.0  # Times are shown in ms while all of them are shorter than this.
+WAITING, OBJECTIVE = "#f0dfd0", "#b3261e"
 
 
-def plot_cdf(
-    samples: Mapping[str, Sequence[float]],
-    *,
-    limits_s: Mapping[str, float] | None = None,
-    unit: str = "ms",
-    ax: Axes | None = None,
+def time_unit(values_s: Sequence[float]) -> tuple[str, float]:
+    """``("ms", 1000)`` while all values are short, else ``("s", 1)``."""
+    return ("ms", 1e3) if max(values_s, default=0.0) < BELOW_MS_S else ("s", 1.0)
+
+
+def plot_latency(
+    values_s: Sequence[float], *, name: str, limit_s: float | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Share of requests at or below a latency, one step line per label; samples in seconds.
+    """Cumulative share of requests over one latency, with its percentiles and its objective.
 
-    ``limits_s``: objectives as vertical lines, by the label they belong to.
+    Args:
+        values_s: one value per successful request, in seconds.
+        name: of the metric, for the axis.
+        limit_s: its objective, drawn as a vertical line.
+        ax: where to draw.
     """
-    ax, scale = new_axes(ax), 1e3 if unit == "ms" else 1.0
-    for index, (label, values) in enumerate(samples.items()):
-        style = {"color": COLOURS[index % 4], "ls": STYLES[index % 4]}
-        ordered = sorted(v * scale for v in values)
-        if not ordered:
-            ax.plot([], [], label=f"{label}: no data", **style)
-            continue
-        shares = [(i + 1) / len(ordered) for i in range(len(ordered))]
-        ax.step([ordered[0], *ordered], [0.0, *shares], where="post", label=label, **style)
-        if limits_s and label in limits_s:
-            ax.axvline(limits_s[label] * scale, color=style["color"], lw=0.8)
-    ax.set(xlabel=f"latency in {unit}", ylabel="share of requests", ylim=(0, 1.01))
-    ax.set_xlim(0, None)
-    ax.legend(frameon=False, loc="lower right")
+    unit, scale = time_unit([*values_s, limit_s or 0.0])
+    look = {"marks": MARKS, "words": False, "xlabel": f"{name} in {unit}", "scale": scale}
+    ax = plot_cdf({name: values_s}, **look, ax=ax)
+    if legend := ax.get_legend():
+        legend.remove()
+    words = [percentile_words(values_s, p, scale=scale) for p in MARKS]
+    right = limit_s is None or limit_s <= max(values_s)
+    place = (0.98, "right") if right else (0.5, "left")
+    paper = {"fc": "white", "ec": "none", "alpha": 0.7, "pad": 1}
+    ax.text(place[0], 0.04, "\n".join(words), ha=place[1], va="bottom", fontsize=8.5,
+            transform=ax.transAxes, bbox=paper)  # fmt: skip
+    if limit_s is not None:
+        ax.axvline(limit_s * scale, color=OBJECTIVE, lw=1, ls="--")
+        text = f"objective {limit_s * scale:g} {unit}"
+        ax.set_title(text, loc="right", color=OBJECTIVE, fontsize=8.5)
+    ax.set_title(f"n = {len(values_s)}", loc="left", fontsize=8.5)
     return ax
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One line of the resource figure: where it is in a sample, its label and its scale."""
-
-    path: tuple[str, ...]
-    label: str
-    scale: float = 1.0
+def percentile_words(values_s: Sequence[float], p: float, *, scale: float) -> str:
+    """``p95 12.3 *``; the star where too few samples certify it."""
+    star = "" if certified(len(values_s), p) else " *"
+    return f"p{p:g} {(percentile(values_s, p) or 0.0) * scale:.4g}{star}"
 
 
-RESOURCE_CURVES = {
-    "cores": (
-        Curve(("processes", "client", "cores"), "client"),
-        Curve(("processes", "server", "cores"), "server"),
-    ),
-    "GiB": (
-        Curve(("processes", "server", "resident_bytes"), "server resident", 2**-30),
-        Curve(("page_cache_bytes",), "page cache", 2**-30),
-    ),
-    "requests": (
-        Curve(("engine", "vllm:num_requests_running"), "running"),
-        Curve(("engine", "vllm:num_requests_waiting"), "waiting"),
-        Curve(("engine", "mock:requests_running"), "running"),
-    ),
-    "KV cache share": (
-        Curve(("engine", "vllm:kv_cache_usage_perc"), "KV cache in use"),
-        Curve(("engine", "vllm:gpu_cache_usage_perc"), "KV cache in use"),
-    ),
-}
+def plot_request(timeline: Timeline, *, ax: Axes | None = None) -> Axes:
+    """One request: how long nothing came, then its tokens one by one.
 
-
-def resource_panels(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, list, list]]]:
-    """What can be drawn: axis label to ``(line label, seconds, values)``."""
-    start = rows[0]["t_s"] if rows else 0.0
-    out: dict[str, list[tuple[str, list, list]]] = {}
-    for axis, curves in (*RESOURCE_CURVES.items(), *_gpu_curves(rows).items()):
-        for curve in curves:
-            points = column(rows, *curve.path)
-            if len(points) >= 2:
-                times = [t - start for t, _ in points]
-                values = [v * curve.scale for _, v in points]
-                out.setdefault(axis, []).append((curve.label, times, values))
-    return out
-
-
-def _gpu_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Curve, ...]]:
-    """GPU rows are lists; column() reads mappings, so they are drawn through ``gpu_rows``."""
-    count = len(rows[0].get("gpus") or ()) if rows else 0
-    return {
-        axis: tuple(Curve((f"gpu{i}", key), f"GPU {i}", scale) for i in range(count))
-        for axis, key, scale in (
-            ("GPU busy %", "utilisation_percent", 1.0),
-            ("GPU W", "power_w", 1.0),
-            ("GPU GiB", "memory_used_bytes", 2**-30),
-        )
-    }
-
-
-def with_gpu_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The samples with each GPU's row under a name of its own (``gpu0``)."""
-    return [
-        {**row, **{f"gpu{i}": card for i, card in enumerate(row.get("gpus") or ())}} for row in rows
-    ]
-
-
-def plot_resource(panel: Sequence[tuple[str, list, list]], *, axis: str, ax: Axes) -> Axes:
-    """One panel of resource lines over the seconds of the run."""
-    for index, (label, times, values) in enumerate(panel):
-        ax.plot(times, values, color=COLOURS[index % 4], ls=STYLES[index % 4], label=label)
-    ax.set(ylabel=axis, xlim=(0, None), ylim=(0, None))
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(alpha=0.25)
-    ax.legend(frameon=False, loc="upper right", fontsize=8)
-    return ax
-
-
-def plot_load_curve(
-    points: Sequence[LoadPoint],
-    *,
-    latency_knee: LoadPoint | None = None,
-    memory_knee: LoadPoint | None = None,
-    latency_label: str = "end-to-end latency, median",
-    ax: Axes | None = None,
-) -> Axes:
-    """Throughput (x, tok/s) against latency (y, s), each point named by its load."""
+    Where the server counts no tokens, chunks with text are drawn and the axis says so.
+    """
     ax = new_axes(ax)
-    known = [p for p in points if p.throughput_tok_s is not None and p.latency_s is not None]
-    ax.plot(
-        [p.throughput_tok_s for p in known], [p.latency_s for p in known], "o-", color=COLOURS[0]
-    )
-    for point in known:
-        ax.annotate(
-            f"{point.load:g}", (point.throughput_tok_s, point.latency_s), xytext=(4, 5),
-            textcoords="offset points", fontsize=8,
-        )  # fmt: skip
-    knees = (("latency knee", latency_knee, "s", 1), ("memory knee", memory_knee, "D", 2))
-    for name, knee, marker, colour in knees:
-        if knee is not None and knee.throughput_tok_s is not None:
-            ax.plot(
-                [knee.throughput_tok_s], [knee.latency_s], marker, ms=11, mfc="none", mew=2,
-                color=COLOURS[colour], label=f"{name}: load {knee.load:g}",
-            )  # fmt: skip
-    ax.set(xlabel="output tokens per second", ylabel=f"{latency_label} in s")
+    times, counts = token_counts(timeline)
+    what = "output tokens received"
+    if not times:
+        start = timeline.sent_s or 0.0
+        times = [chunk.t_s - start for chunk in timeline.visible()]
+        counts, what = list(range(1, len(times) + 1)), "chunks received (tokens unknown)"
+    unit, scale = time_unit(times)
+    shown = [t * scale for t in times]
+    if shown:
+        ax.axvspan(0, shown[0], color=WAITING, lw=0)
+        ax.step(shown, counts, where="post", color=COLOURS[0])
+        ax.plot(shown, counts, "o", color=COLOURS[0], ms=3)
+        ax.set_title(request_words(times, counts), loc="left")
+    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.set(xlabel=f"{unit} after sending (shaded: nothing received yet)", ylabel=what)
     ax.set_xlim(0, None)
     ax.set_ylim(0, None)
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False, loc="upper left")
     return ax
 
 
-@dataclass(frozen=True)
-class ForestRow:
-    """One comparison in the forest plot; all numbers relative (0.2 is 20 %)."""
+def request_words(times_s: Sequence[float], counts: Sequence[int]) -> str:
+    """The stream in a sentence: first token, then how many more in which time."""
+    first = f"first chunk after {format_seconds(times_s[0])}"
+    more, rest_s = counts[-1] - counts[0], times_s[-1] - times_s[0]
+    if more < 1:
+        return first
+    each = format_seconds(rest_s / more)
+    return f"{first}, then {more} more in {format_seconds(rest_s)} ({each} each)"
 
-    label: str
-    effect: float | None
-    interval: tuple[float, float] | None
-    noise_floor: float | None
-    verdict: str
+
+def longest_gap_s(timeline: Timeline) -> float | None:
+    """Longest silence between two chunks with text, in seconds; None below two chunks."""
+    times = [chunk.t_s for chunk in timeline.visible()]
+    return max((b - a for a, b in itertools.pairwise(times)), default=None)
 
 
-def plot_forest(rows: Sequence[ForestRow], *, ax: Axes | None = None) -> Axes:
-    """Effect and interval of each comparison against its noise floor; 0 is no difference."""
-    ax = new_axes(ax, height_in=1.2 + 0.45 * len(rows))
-    for height, row in zip(itertools.count(len(rows) - 1, -1), rows, strict=False):
-        if row.noise_floor is not None:
-            span = 100 * row.noise_floor
-            ax.barh(height, 2 * span, left=-span, height=0.7, color="#d5d8dd", zorder=0)
-        if row.effect is None or row.interval is None:
-            ax.text(0, height, "no data", ha="center", va="center", fontsize=9)
-            continue
-        colour = {"better": COLOURS[2], "worse": COLOURS[1]}.get(row.verdict, COLOURS[0])
-        low, high = (100 * end for end in row.interval)
-        ax.plot([low, high], [height, height], "-", color=colour, lw=2)
-        ax.plot([100 * row.effect], [height], "o", color=colour)
-    ax.axvline(0, color="black", lw=0.8)
-    ax.set_yticks(range(len(rows) - 1, -1, -1), [f"{r.label}: {r.verdict}" for r in rows])
-    ax.set(xlabel="difference of B against A in %; grey: noise floor", ylim=(-0.6, len(rows) - 0.4))
-    return ax
+def latency_words(samples_s: Mapping[str, Sequence[float]]) -> str:
+    """The distributions in words, for those who do not see them."""
+    parts = []
+    for name, values in samples_s.items():
+        ordered = sorted(values)
+        parts.append(
+            f"{name}: {format_seconds(ordered[0])} to {format_seconds(ordered[-1])}, "
+            f"median {format_seconds(ordered[len(ordered) // 2])}, n = {len(ordered)}"
+        )
+    return "Cumulative share of requests over latency. " + "; ".join(parts)

@@ -97,6 +97,7 @@ def plot_cdf(
     xlabel: str,
     marks: Sequence[float] = (),
     scale: float = 1.0,
+    words: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     """Cumulative share of requests against their time, one step line per label.
@@ -107,6 +108,7 @@ def plot_cdf(
         marks: percentiles to mark on the first line, hollow where too few samples certify
             them.
         scale: factor from seconds to the unit of the axis.
+        words: write each mark's value beside it.
         ax: where to draw.
     """
     ax = new_axes(ax)
@@ -119,7 +121,7 @@ def plot_cdf(
         xs, ys = [*ordered[:1], *ordered], [0.0, *shares][: len(ordered) + 1]
         ax.step(xs, ys if ordered else [], where="post", color=colour, ls=style, label=name)
         for p in marks if ordered and number == 0 else ():
-            _mark_percentile(ax, values, p, scale=scale, colour=colour)
+            _mark_percentile(ax, values, p, scale=scale, colour=colour, words=words)
     ax.margins(x=0.12)  # room for the percentiles' words
     ax.set(xlabel=xlabel, ylabel="share of requests [%]", ylim=(0, 103))
     ax.legend(frameon=False, loc="lower right", fontsize=9)
@@ -127,11 +129,13 @@ def plot_cdf(
 
 
 def _mark_percentile(
-    ax: Axes, values: Sequence[float], p: float, *, scale: float, colour: str
+    ax: Axes, values: Sequence[float], p: float, *, scale: float, colour: str, words: bool
 ) -> None:
     at = (percentile(values, p) or 0.0) * scale
     sure = certified(len(values), p)
     ax.plot(at, p, "o", color=colour, mfc=colour if sure else "white", ms=8, zorder=3)
+    if not words:
+        return
     text = f"P{p:g} {at:.4g}" + ("" if sure else "  not certified")
     ax.annotate(text, (at, p), xytext=(-9, 1), ha="right", fontsize=9, textcoords="offset points")
 
