@@ -84,6 +84,19 @@ def latency_knee(points: Sequence[LoadPoint]) -> LoadPoint | None:
     return best if below(best) > 0.05 else None
 
 
+def power_knee(points: Sequence[LoadPoint]) -> LoadPoint | None:
+    """The load with the most throughput per second of latency; None below three points.
+
+    For a closed loop, whose latency rises in a straight line and has no bend to find: below this
+    load throughput grows by a larger factor than latency, above it by a smaller one. Source:
+    Kleinrock's power, 1979.
+    """
+    known = [p for p in points if p.throughput_tok_s and p.latency_s]
+    if len(known) < 3:
+        return None
+    return max(known, key=lambda p: (p.throughput_tok_s or 0.0) / (p.latency_s or 1.0))
+
+
 def memory_knee(points: Sequence[LoadPoint]) -> LoadPoint | None:
     """The smallest load at which the KV cache was full or requests were preempted."""
     full = [p for p in points if p.memory_bound]

@@ -1,0 +1,92 @@
+"""The same prompt alone and in company: which token was chosen, and how close the next one was.
+
+A kernel may add up its numbers in another order at another batch size. The sums then differ in
+their last digits, and where two tokens are nearly tied the other one wins.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from turbo_lab.core.errors import EngineError, UsageError
+from turbo_lab.workload.request import Request
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One chosen token. ``gap``: its log-probability minus that of the best other token."""
+
+    token: str
+    logprob: float
+    gap: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+
+Reply = tuple[Choice, ...]
+
+
+def choices(
+    requests: Sequence[Request], *, base_url: str, concurrency: int, timeout_s: float = 120.0
+) -> list[Reply]:
+    """Each request's tokens with their gaps, ``concurrency`` requests in flight, in order.
+
+    Raises UsageError for chat requests (the completions endpoint tells the other tokens), and
+    EngineError when a request fails.
+    """
+    if any(r.endpoint != "completions" for r in requests) or concurrency < 1:
+        raise UsageError("choices needs endpoint='completions' and concurrency of at least 1")
+    asked = {"stream": False, "stream_options": None, "logprobs": 2,
+             "return_tokens_as_token_ids": True}  # fmt: skip
+    bodies = [replace(r, extra={**r.extra, **asked}).body() for r in requests]
+    url = base_url.rstrip("/").removesuffix("/v1") + "/v1/completions"
+    with ThreadPoolExecutor(max_workers=concurrency) as users:
+        return list(users.map(lambda body: _ask(url, body, timeout_s), bodies))
+
+
+def _ask(url: str, body: dict[str, Any], timeout_s: float) -> Reply:
+    call = urllib.request.Request(
+        url, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
+    )
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(call, timeout=timeout_s) as answer:
+            told = json.loads(answer.read())["choices"][0]["logprobs"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EngineError(f"POST {url}: {error}") from error
+    return read_choices(told)
+
+
+def read_choices(told: dict[str, Any]) -> Reply:
+    """The ``logprobs`` part of a completion. Raises EngineError where it names no other token."""
+    found = []
+    columns = (told["tokens"], told["token_logprobs"], told["top_logprobs"])
+    for token, logprob, top in zip(*columns, strict=True):
+        others = [value for name, value in (top or {}).items() if name != token]
+        if not others:
+            raise EngineError(f"the server names no other token beside {token!r}")
+        found.append(Choice(token, logprob, logprob - max(others)))
+    return tuple(found)
+
+
+def parting(one: Reply, other: Reply) -> int | None:
+    """Position of the first token that differs; None where both are equal."""
+    for position, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a.token != b.token:
+            return position
+    return None if len(one) == len(other) else min(len(one), len(other))
+
+
+def largest_shift(one: Reply, other: Reply) -> float:
+    """How far company moved the log-probability of a token, up to where the replies part."""
+    end = parting(one, other)
+    pairs = list(zip(one, other, strict=False))[:end]
+    return max((abs(a.logprob - b.logprob) for a, b in pairs), default=0.0)
