@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turbo_lab.cli import bench_workload as shape
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -70,38 +72,33 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    url: Url,
-    model: Model = None,
-    requests: Requests = 100,
-    rate: Rate = None,
-    concurrency: Concurrency = None,
-    arrivals: Arrivals = "poisson",
-    input_tokens: InputTokens = 128,
-    output_tokens: OutputTokens = 64,
-    slo: Slo = None,
-    primary: Primary = None,
-    set_: Set = None,
-    endpoint: Endpoint = "chat",
-    seed: Seed = 0,
-    prompt_salt: PromptSalt = 0,
-    tokenizer: Tokenizer = None,
-    warmup: Warmup = 4,
-    timeout: Timeout = 120.0,
-    out: Out = None,
-    resume: Resume = False,
-    calibrate: Calibrate = True,
-    price_per_hour: PricePerHour = None,
-    sample_every: SampleEvery = 0.5,
-    as_json: AsJson = False,
-) -> None:
+    url: Url, model: Model = None, requests: Requests = 100,
+    rate: Rate = None, concurrency: Concurrency = None, arrivals: Arrivals = "poisson",
+    input_tokens: InputTokens = 128, output_tokens: OutputTokens = 64,
+    workload: shape.Kind = "random", prefix_tokens: shape.PrefixTokens = None,
+    prefixes: shape.Prefixes = None, turns: shape.Turns = None, think: shape.Think = None,
+    tenant: shape.Tenants = None, trace: shape.Trace = None, trace_speed: shape.TraceSpeed = 1.0,
+    slo: Slo = None, primary: Primary = None, set_: Set = None, retries: shape.Retries = 0,
+    endpoint: Endpoint = "chat", seed: Seed = 0, prompt_salt: PromptSalt = 0,
+    tokenizer: Tokenizer = None, warmup: Warmup = 4, timeout: Timeout = 120.0,
+    out: Out = None, resume: Resume = False, calibrate: Calibrate = True,
+    price_per_hour: PricePerHour = None, sample_every: SampleEvery = 0.5, as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Measure a server: latencies, rates, objectives, resources; record and report in --out.
 
-    The API key is read from the environment variable TURBO_LAB_API_KEY.
+    The API key is read from the environment variable TURBO_LAB_API_KEY. A turn of a conversation
+    counts as one request; with --rate, conversations begin at that rate. A trace has the columns
+    arrival_s,prompt_tokens,output_tokens (CSV, or JSON lines), or is an Azure or Mooncake trace.
 
     Examples:\n
       turbo-lab bench http://127.0.0.1:8000 --rate 4 --requests 200\n
       turbo-lab bench http://127.0.0.1:8000 --concurrency 8 --slo ttft=0.25 --slo tpot=0.05\n
-      turbo-lab bench http://127.0.0.1:8000 --rate 2 --set dtype=bfloat16 --out runs/bf16
+      turbo-lab bench http://127.0.0.1:8000 --rate 2 --set dtype=bfloat16 --out runs/bf16\n
+      turbo-lab bench http://127.0.0.1:8000 --rate 1 --workload multi-turn --turns 5 --think 2\n
+      turbo-lab bench http://127.0.0.1:8000 --rate 4 --workload shared-prefix --prefixes 8\n
+      turbo-lab bench http://127.0.0.1:8000 --rate 4 --workload tenants --tenant a:share=3
+      --tenant b:input=512\n
+      turbo-lab bench http://127.0.0.1:8000 --trace data/traces/chat.csv --requests 50 --retries 2
     """
     from turbo_lab.experiment.plan import BenchPlan
 
@@ -112,7 +109,12 @@ def bench(
         concurrency=concurrency, arrivals=arrivals, input_tokens=input_tokens,
         output_tokens=output_tokens, endpoint=endpoint, seed=seed, prompt_salt=prompt_salt,
         slo=objectives, primary_metric=primary, warmup=warmup, timeout_s=timeout,
-        tokenizer=tokenizer, declared=declared,
+        tokenizer=tokenizer, declared=declared, retries=retries,
+        workload=shape.make_workload(
+            workload, requests=requests, input_tokens=input_tokens, prefix_tokens=prefix_tokens,
+            prefixes=prefixes, turns=turns, think=think, tenants=tenant, trace=trace,
+            trace_speed=trace_speed,
+        ),
     )  # fmt: skip
     chosen = {"resume": resume, "calibrate": calibrate, "sample_every_s": sample_every,
               "price_per_hour": price_per_hour}  # fmt: skip
@@ -223,10 +225,13 @@ def write_report(run: BenchRun) -> Path | None:
 def finish(run: BenchRun, report: Path | None, *, console: Console, as_json: bool) -> None:
     """Show the result and leave with the exit code: 0 fine, 1 no data or ended early."""
     from turbo_lab.report.bench_text import print_run, run_to_json
+    from turbo_lab.report.workload_text import print_workload, workload_json
 
     if as_json:
-        typer.echo(json.dumps(run_to_json(run, report), indent=1, ensure_ascii=False))
+        data = {**run_to_json(run, report), **workload_json(run.record)}
+        typer.echo(json.dumps(data, indent=1, ensure_ascii=False))
     else:
+        print_workload(run.record, console)
         print_run(run, report, console)
     if run.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from turbo_lab.client.calibration import Calibration, calibrate
+from turbo_lab.client.load import Item
 from turbo_lab.client.sampler import INTERVAL_S, Sampler
 from turbo_lab.client.stream import Target
 from turbo_lab.core.errors import EngineError, RecordError, TurboLabError, UsageError
@@ -21,19 +22,16 @@ from turbo_lab.experiment import gates, run_folder, settings
 from turbo_lab.experiment.bench_record import make_record
 from turbo_lab.experiment.measure import Writer, send_all
 from turbo_lab.experiment.plan import BenchPlan
-from turbo_lab.experiment.preflight import (
-    Dialect,
-    build_requests,
-    learn_dialect,
-    load_tokenizer,
-)
+from turbo_lab.experiment.preflight import Dialect, learn_dialect, load_tokenizer
 from turbo_lab.experiment.progress import Progress, Silent
+from turbo_lab.experiment.requests import build_requests, require_context
 from turbo_lab.experiment.server_facts import Server, read_server
 from turbo_lab.records import store
 from turbo_lab.records.environment import utc_now
 from turbo_lab.records.journal import Journal
 from turbo_lab.records.schema import EngineFacts, Record
-from turbo_lab.workload.request import Request, workload_digest
+from turbo_lab.workload.conversation import own_requests
+from turbo_lab.workload.request import workload_digest
 
 NEEDED_FREE_BYTES = 64 * MiB
 
@@ -154,7 +152,9 @@ def _check_disk(folder: Path) -> None:
         )
 
 
-def _requests(base_url: str, plan: BenchPlan, server: Server) -> tuple[list[Request], Dialect]:
+def _requests(base_url: str, plan: BenchPlan, server: Server) -> tuple[list[Item], Dialect]:
+    context = server.config.get("max_model_len")
+    require_context(plan, context_tokens=context if isinstance(context, int) else None)
     tokenizer = load_tokenizer(plan.tokenizer or server.folder, required=bool(plan.tokenizer))
     dialect = learn_dialect(base_url, plan=plan, tokenizer=tokenizer)
     return build_requests(plan, dialect=dialect, tokenizer=tokenizer), dialect
@@ -165,7 +165,7 @@ def _header(
     base_url: str,
     server: Server,
     dialect: Dialect,
-    requests: Sequence[Request],
+    requests: Sequence[Item],
 ) -> dict[str, Any]:
     return {
         "plan": plan.to_dict(),
@@ -173,7 +173,7 @@ def _header(
         "base_url": base_url,
         "begun_at": utc_now(),
         "dialect": dict(dialect.__dict__),
-        "prompts_digest": workload_digest(requests),
+        "prompts_digest": workload_digest(own_requests(requests)),
         "server": settings.of_engine(server.engine),
     }
 
@@ -195,7 +195,7 @@ def _calibration(plan: BenchPlan, options: Options) -> Calibration | None:
     options.progress.say("calibrating the client on a local mock (about 3 s) ...")
     try:
         return calibrate(
-            rate_req_s=plan.rate_req_s,
+            rate_req_s=plan.request_rate(),
             concurrency=plan.concurrency,
             output_tokens=plan.output_tokens,
         )
@@ -211,15 +211,17 @@ def _measure(
     options: Options,
     *,
     journal: Journal,
-    requests: Sequence[Request],
+    requests: Sequence[Item],
     server: Server,
     dialect: Dialect,
     calibration: Calibration | None,
 ) -> BenchRun:
     before = run_folder.load_run(folder)
-    missing = before.missing()
+    missing, stale = before.missing(), before.stale()
     session = len(before.sessions) + 1
     journal.append({"kind": "session", "started_at": utc_now(), "clock_s": time.perf_counter()})
+    if stale:
+        journal.append({"kind": "anew", "indexes": stale})
     writer, rows = None, []
     if missing:
         options.progress.begin(plan.requests, plan.requests - len(missing))
@@ -272,6 +274,7 @@ def _finish(
         calibration=calibration,
         sessions=len(saved.sessions),
         lost=saved.lost,
+        restarted=saved.restarted,
         ending=writer.how if writer else "finished",
     )
     record = make_record(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from turbo_lab.client import resources
 from turbo_lab.core import host
+from turbo_lab.experiment import asked
 from turbo_lab.experiment.gates import Evidence, judge_gates, prefix_hit_rate
+from turbo_lab.experiment.groups import group_tables
 from turbo_lab.experiment.measured import measurements
 from turbo_lab.experiment.preflight import Dialect
 from turbo_lab.experiment.run_folder import SavedRun
@@ -79,7 +81,11 @@ def _observations(
         "target": {"base_url": base_url, "server_start": server.started},
         "plan": plan.to_dict(),
         "dialect": dict(dialect.__dict__),
-        "prompts": {"salt": plan.prompt_salt, "digest": saved.header.get("prompts_digest")},
+        "prompts": {
+            "salt": plan.prompt_salt,
+            "digest": saved.header.get("prompts_digest"),
+            "shared_share": asked.shared_share(evidence.good),
+        },
         "sessions": [{"started_at": s.started_at, "end": s.end} for s in saved.sessions],
         "summary": summary.to_dict(),
         "calibration": evidence.calibration and evidence.calibration.to_dict(),
@@ -90,6 +96,10 @@ def _observations(
     }
     if plan.slo:
         found["slo"] = _slo(evidence)
+    if plan.retries:
+        found["attempts"] = asked.attempts(evidence.timelines)
+    if groups := group_tables(evidence.timelines):
+        found["groups"] = groups
     if energy := found["resources"]["gpu_energy_j"]:
         found["energy"] = _energy(summary, energy)
     return tuple(Observation(name=n, data=d, reason=None if d is not None else "not asked for")
@@ -136,10 +146,14 @@ def _lengths(evidence: Evidence) -> dict[str, Any]:
 
 
 def reply_digests(evidence: Evidence) -> list[str | None]:
-    """A short digest of each reply's text, in the order of the requests; None where it failed."""
+    """A short digest of each reply's text, in the order of the requests.
+
+    None where it failed, and for later turns: their prompts hold earlier replies, so they were not
+    asked the same as in another run.
+    """
     return [
         hashlib.sha256(t.text.encode()).hexdigest()[:16]
-        if t.text is not None and definitions.outcome(t).ok
+        if t.text is not None and t.labels.get("turn", 1) == 1 and definitions.outcome(t).ok
         else None
         for t in evidence.timelines
     ]

@@ -13,6 +13,7 @@ from typing import Any
 
 from turbo_lab.client import resources
 from turbo_lab.client.calibration import Calibration
+from turbo_lab.experiment import asked
 from turbo_lab.experiment.plan import BenchPlan
 from turbo_lab.metrics import definitions
 from turbo_lab.metrics.percentiles import percentile, samples_to_certify
@@ -44,6 +45,7 @@ class Evidence:
     calibration: Calibration | None = None
     sessions: int = 1
     lost: int = 0
+    restarted: int = 0
     ending: str = "finished"
 
     @property
@@ -58,7 +60,8 @@ def judge_gates(evidence: Evidence) -> tuple[Gate, ...]:
         _complete, _failures, _server_up, _output_length, _input_length, _achieved_rate, _client,
         _prefix_hits, _preemptions, _samples,
     )  # fmt: skip
-    return tuple(check(evidence) for check in checks)
+    found = tuple(check(evidence) for check in checks)
+    return (*found, _retries(evidence)) if evidence.plan.retries else found
 
 
 def _gate(name: str, passed: bool | None, detail: str) -> Gate:
@@ -66,10 +69,12 @@ def _gate(name: str, passed: bool | None, detail: str) -> Gate:
 
 
 def _complete(e: Evidence) -> Gate:
-    count, asked = len(e.timelines), e.plan.requests
+    count, total = len(e.timelines), e.plan.requests
     sessions = f" in {e.sessions} sessions" if e.sessions > 1 else ""
-    detail = f"{count} of {asked} requests{sessions}; {e.ending}"
-    return _gate("complete", count == asked, detail)
+    detail = f"{count} of {total} requests{sessions}; {e.ending}"
+    if e.restarted:
+        detail += f"; {e.restarted} turns of interrupted conversations were asked anew"
+    return _gate("complete", count == total, detail)
 
 
 def _failures(e: Evidence) -> Gate:
@@ -91,27 +96,42 @@ def _server_up(e: Evidence) -> Gate:
     )  # fmt: skip
 
 
+def _retries(e: Evidence) -> Gate:
+    found = asked.attempts(e.timelines)
+    return _gate("retries", not found["retried"], asked.attempts_text(found))
+
+
 def _output_length(e: Evidence) -> Gate:
-    counts = [definitions.output_tokens(t) for t in e.good]
-    known = [n for n in counts if n is not None]
-    if not known:
+    pairs = asked.output_lengths(e.plan, e.good)
+    if not pairs:
         return _gate("output length", None, "the server does not count output tokens")
-    asked, mean = e.plan.output_tokens, sum(known) / len(known)
-    exact = sum(n == asked for n in known)
-    near = abs(mean - asked) <= LENGTH_TOLERANCE * asked
+    wanted, mean = _means(pairs)
+    exact = sum(want == got for want, got in pairs)
+    near = abs(mean - wanted) <= LENGTH_TOLERANCE * wanted
     return _gate(
         "output length", near,
-        f"asked {asked} tokens, mean {mean:.1f}, {exact} of {len(known)} replies exact",
+        f"asked {_short(wanted)} tokens, mean {mean:.1f}, {exact} of {len(pairs)} replies exact",
     )  # fmt: skip
 
 
 def _input_length(e: Evidence) -> Gate:
-    known = [n for t in e.good if (n := definitions.input_tokens(t)) is not None]
-    if not known:
+    pairs = asked.input_lengths(e.plan, e.good)
+    if not pairs:
         return _gate("input length", None, "the server does not count prompt tokens")
-    asked, mean = e.plan.input_tokens, sum(known) / len(known)
-    near = abs(mean - asked) <= max(INPUT_TOLERANCE * asked, 2)
-    return _gate("input length", near, f"asked {asked} tokens, mean {mean:.1f} by the server")
+    wanted, mean = _means(pairs)
+    near = abs(mean - wanted) <= max(INPUT_TOLERANCE * wanted, 2)
+    what = " that each turn adds" if e.plan.workload.turns > 1 else ""
+    detail = f"asked {_short(wanted)} tokens{what}, mean {mean:.1f} by the server"
+    return _gate("input length", near, detail)
+
+
+def _means(pairs: Sequence[asked.Pair]) -> tuple[float, float]:
+    wanted, got = zip(*pairs, strict=True)
+    return sum(wanted) / len(pairs), sum(got) / len(pairs)
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f} (mean)"
 
 
 def _achieved_rate(e: Evidence) -> Gate:
@@ -120,12 +140,14 @@ def _achieved_rate(e: Evidence) -> Gate:
         return _gate("achieved rate", None, "closed loop: no rate was asked for")
     if e.sessions > 1:
         return _gate("achieved rate", None, "several sessions: the schedule was cut")
-    asked = rate_per_s(schedule)
-    achieved = rate_per_s([t.sent_s for t in e.timelines if t.sent_s is not None])
-    if asked is None or achieved is None:
+    wanted = rate_per_s(schedule)
+    begun = [t for t in e.timelines if t.sent_s is not None and t.labels.get("turn", 1) == 1]
+    achieved = rate_per_s([t.sent_s for t in begun if t.sent_s is not None])
+    if wanted is None or achieved is None:
         return _gate("achieved rate", None, "too few requests for a rate")
-    near = abs(achieved / asked - 1) <= RATE_TOLERANCE
-    detail = f"scheduled {asked:.4g} req/s, sent {achieved:.4g} req/s"
+    near = abs(achieved / wanted - 1) <= RATE_TOLERANCE
+    unit = "req/s" if e.plan.workload.turns == 1 else "conversations/s"
+    detail = f"scheduled {wanted:.4g} {unit}, sent {achieved:.4g} {unit}"
     return _gate("achieved rate", near, detail)
 
 
@@ -171,10 +193,16 @@ def _prefix_hits(e: Evidence) -> Gate:
     share = prefix_hit_rate(e.resources)
     if share is None:
         return _gate("prefix hits", None, "the engine does not count them, or its cache is off")
-    return _gate(
-        "prefix hits", share <= HIT_LIMIT,
-        f"{share:.1%} of the prompt tokens came from the prefix cache; the prompts share nothing",
-    )  # fmt: skip
+    offered = asked.shared_share(e.good)
+    text = f"{share:.1%} of the prompt tokens came from the prefix cache"
+    if offered is None:
+        return _gate("prefix hits", None, f"{text}; the server does not count prompt tokens")
+    if not offered:
+        return _gate("prefix hits", share <= HIT_LIMIT, f"{text}; the prompts share nothing")
+    text += f"; the workload repeats {offered:.1%}"
+    if share < offered - HIT_LIMIT:
+        text += " (the rest was not kept, or requests came before it was there)"
+    return _gate("prefix hits", share <= offered + HIT_LIMIT, text)
 
 
 def _preemptions(e: Evidence) -> Gate:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from turbo_lab.client.load import run_closed_loop, run_open_loop
+from turbo_lab.client.load import NOT_SENT, Item, run_closed_loop, run_open_loop
 from turbo_lab.client.stream import Target
 from turbo_lab.core.errors import RecordError, TurboLabError
 from turbo_lab.experiment import ask
@@ -16,7 +16,7 @@ from turbo_lab.experiment.run_folder import is_lost, request_row
 from turbo_lab.metrics.definitions import outcome
 from turbo_lab.metrics.timeline import Timeline
 from turbo_lab.records.journal import Journal
-from turbo_lab.workload.request import Request
+from turbo_lab.workload.conversation import own_requests
 
 LEAST_IN_A_ROW = 16
 
@@ -61,30 +61,31 @@ class Writer:
         assert timeline.request_id is not None
         self.journal.append(request_row(self.numbers[timeline.request_id], timeline))
         self.progress.step(failed=not outcome(timeline).ok)
-        self.watch.see(timeline)
+        if not (timeline.error or "").startswith(NOT_SENT):
+            self.watch.see(timeline)
 
 
 def send_all(
     base_url: str,
     *,
     plan: BenchPlan,
-    requests: Sequence[Request],
+    requests: Sequence[Item],
     missing: Sequence[int],
     journal: Journal,
     progress: Progress,
 ) -> Writer:
-    """Measure the requests with these numbers.
+    """Measure the requests with these numbers (whole conversations, where there are turns).
 
     Ends early, with the reason in ``how``, when the server is gone, the disk is full or the user
     interrupts; ``problem`` then holds the error to raise once the record is written.
     """
     target = Target(base_url, timeout_s=plan.timeout_s)
     watch = Watch(max(LEAST_IN_A_ROW, 2 * (plan.concurrency or 0)), target)
-    numbers = {r.request_id: i for i, r in enumerate(requests) if r.request_id}
+    numbers = {r.request_id: i for i, r in enumerate(own_requests(requests)) if r.request_id}
     writer = Writer(journal, progress, watch, numbers)
-    chosen = [requests[i] for i in missing]
+    starts = sorted({i // plan.workload.turns for i in missing})
     try:
-        _loop(base_url, plan, chosen, missing, writer.take)
+        _loop(base_url, plan, [requests[i] for i in starts], starts, writer.take)
     except KeyboardInterrupt:
         writer.how = "interrupted"
     except StoppedError as error:
@@ -100,18 +101,18 @@ def send_all(
 def _loop(
     base_url: str,
     plan: BenchPlan,
-    chosen: Sequence[Request],
-    missing: Sequence[int],
+    chosen: Sequence[Item],
+    starts: Sequence[int],
     take: Callable[[Timeline], None],
 ) -> None:
     schedule = plan.schedule_s()
     if schedule is None:
         run_closed_loop(
             chosen, base_url=base_url, concurrency=plan.concurrency or 1,
-            timeout_s=plan.timeout_s, warmup=plan.warmup, on_finish=take,
+            timeout_s=plan.timeout_s, warmup=plan.warmup, retries=plan.retries, on_finish=take,
         )  # fmt: skip
         return
-    times = [schedule[i] for i in missing]  # After a resume the rest keeps its gaps.
+    times = [schedule[i] for i in starts]  # After a resume the rest keeps its gaps.
     run_open_loop(
         chosen, base_url=base_url, schedule_s=[t - times[0] for t in times],
         timeout_s=plan.timeout_s, warmup=plan.warmup, on_finish=take,

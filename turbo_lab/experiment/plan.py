@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from turbo_lab.core.errors import UsageError, did_you_mean
@@ -13,6 +13,7 @@ from turbo_lab.experiment.metric_names import SLO_NAMES, metric_name
 from turbo_lab.records.digest import digest_of
 from turbo_lab.workload import arrivals
 from turbo_lab.workload.request import PATHS
+from turbo_lab.workload.shape import Slot, Workload
 
 Scalar = str | int | float | bool | None
 KEY = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]*$")
@@ -27,10 +28,13 @@ class BenchPlan:
     Attributes:
         model: name in the requests.
         requests: how many are measured.
-        rate_req_s: open loop, requests per second by the schedule; or
-        concurrency: closed loop, users who each wait for their reply. Exactly one of the two.
+        rate_req_s: open loop, requests per second by the schedule (conversations that begin, where
+            the workload has turns); or
+        concurrency: closed loop, users who each wait for their reply. Exactly one of the two, or
+            none where the workload's trace has the arrivals.
         arrivals: ``poisson``, ``constant`` or ``gamma:SHAPE`` (open loop).
         input_tokens: prompt length; exact with a tokenizer, else calibrated on the server's counts.
+            Of a later turn it is the new message's.
         output_tokens: reply length; enforced with ``ignore_eos`` where the server takes it.
         endpoint: ``chat`` or ``completions``.
         seed: schedule and prompt words.
@@ -42,6 +46,8 @@ class BenchPlan:
         timeout_s: limit of one request.
         tokenizer: folder with tokenizer.json, for exact prompt lengths.
         declared: further variables that the caller knows of the server (``dtype=bf16``).
+        workload: what the prompts share, turns, tenants, or a trace; plain by default.
+        retries: further tries of a request that was refused before any token; 0 by default.
     """
 
     model: str
@@ -60,11 +66,16 @@ class BenchPlan:
     timeout_s: float = DEFAULT_TIMEOUT_S
     tokenizer: str | None = None
     declared: Mapping[str, Scalar] = field(default_factory=dict)
+    workload: Workload = field(default_factory=Workload)
+    retries: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse contradictions before a server is asked anything."""
+        """Refuse contradictions before a server is asked anything. Plain data is a workload too."""
+        if isinstance(self.workload, Mapping):
+            object.__setattr__(self, "workload", Workload.from_dict(self.workload))
         _check_load(self)
         _check_counts(self)
+        self.slots()
         if self.primary_metric is not None:
             metric_name(self.primary_metric)
         for name, limit in self.slo.items():
@@ -73,30 +84,67 @@ class BenchPlan:
             if not 0 < limit < math.inf:
                 raise UsageError(f"the limit of {name} is {limit!r} s; it must be above 0")
         for name in self.declared:
-            if not KEY.match(name) or name in self.__dataclass_fields__:
+            taken = self.__dataclass_fields__.keys() | self.workload.variables().keys()
+            if not KEY.match(name) or name in taken:
                 raise UsageError(
                     f"variable {name!r} cannot be declared: names are letters, digits, '.', '_' "
                     "and '-', and the run's own settings have their options"
                 )
 
+    @property
+    def starts(self) -> int:
+        """How many conversations there are; requests, where each is one of its own."""
+        return self.requests // self.workload.turns
+
+    def slots(self) -> list[Slot]:
+        """The requests to be made, with their lengths and memberships."""
+        return self.workload.slots(
+            self.requests, input_tokens=self.input_tokens, output_tokens=self.output_tokens,
+            seed=self.seed,
+        )  # fmt: skip
+
     def schedule_s(self) -> arrivals.Schedule | None:
-        """Send times in seconds from the start; None for a closed loop."""
+        """When each conversation begins, in seconds from the start; None for a closed loop."""
+        if self.workload.trace:
+            times = [row.arrival_s for row in self.workload.trace[: self.requests]]
+            return arrivals.trace(times, speed=self.workload.trace_speed)
         if self.rate_req_s is None:
             return None
         kind, _, shape = self.arrivals.partition(":")
         if kind == "constant":
-            return arrivals.constant(self.requests, rate_per_s=self.rate_req_s)
+            return arrivals.constant(self.starts, rate_per_s=self.rate_req_s)
         return arrivals.gamma(
-            self.requests, rate_per_s=self.rate_req_s, shape=float(shape or 1.0), seed=self.seed
+            self.starts, rate_per_s=self.rate_req_s, shape=float(shape or 1.0), seed=self.seed
         )
 
+    def request_rate(self) -> float | None:
+        """Requests per second that the schedule asks for, all turns; None for a closed loop."""
+        if self.rate_req_s is not None:
+            return self.rate_req_s * self.workload.turns
+        schedule = self.schedule_s()
+        return arrivals.rate_per_s(schedule) if schedule else None
+
     def variables(self) -> dict[str, Any]:
-        """The settings as a record keeps them; two runs may differ in one of these."""
-        own = {k: v for k, v in asdict(self).items() if k not in ("declared", "prompt_salt", "slo")}
+        """The settings as a record keeps them; two runs may differ in one of these.
+
+        What a plain run does not have (turns, tenants, a trace, retries) is not in its variables,
+        so that its records stay comparable with older ones.
+        """
+        left_out = ("declared", "prompt_salt", "slo", "workload", "retries")
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
         limits = {f"slo.{name}": limit for name, limit in self.slo.items()}
         if self.rate_req_s is None:
             own["arrivals"] = None
-        return {**own, **limits, **self.declared}
+        if self.workload.trace:
+            own |= {"arrivals": "trace", "input_tokens": None, "output_tokens": None}
+        return {**own, **self._further(), **limits, **self.declared}
+
+    def _further(self) -> dict[str, Any]:
+        """Settings beyond the plain run."""
+        out = self.workload.variables()
+        if self.workload.trace:
+            out["trace_rows"] = digest_of(self.workload.to_dict()["trace"][: self.requests])
+        return out | ({"retries": self.retries} if self.retries else {})
 
     def shape_digest(self) -> str:
         """Digest of the work that is asked for: lengths, arrivals, seed; not the single words."""
@@ -105,7 +153,7 @@ class BenchPlan:
             "endpoint", "seed",
         )  # fmt: skip
         values = self.variables()
-        return digest_of({name: values[name] for name in names})
+        return digest_of({**{name: values[name] for name in names}, **self._further()})
 
     def digest(self) -> str:
         """Digest of the whole plan: a run resumes only under an equal one."""
@@ -113,7 +161,9 @@ class BenchPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
-        return {**asdict(self), "slo": dict(self.slo), "declared": dict(self.declared)}
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**plain, "slo": dict(self.slo), "declared": dict(self.declared),
+                "workload": self.workload.to_dict()}  # fmt: skip
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> BenchPlan:
@@ -125,10 +175,14 @@ class BenchPlan:
 
 def _check_load(plan: BenchPlan) -> None:
     rate, users = plan.rate_req_s, plan.concurrency
+    if plan.workload.trace:
+        if rate is not None or users is not None:
+            raise UsageError("a trace has its own arrivals; give no --rate and no --concurrency")
+        return
     if (rate is None) == (users is None):
         raise UsageError(
             "give exactly one of --rate R (open loop, R requests per second) and "
-            "--concurrency C (closed loop, C users who wait for their replies)"
+            "--concurrency C (closed loop, C users who wait for their replies), or --trace FILE"
         )
     if rate is not None and not 0 < rate < math.inf:
         raise UsageError(f"the rate is {rate!r}; it must be above 0 and finite")
@@ -151,7 +205,8 @@ def _check_load(plan: BenchPlan) -> None:
 
 
 def _check_counts(plan: BenchPlan) -> None:
-    for name, least in (("requests", 1), ("input_tokens", 1), ("output_tokens", 1), ("warmup", 0)):
+    for name, least in (("requests", 1), ("input_tokens", 1), ("output_tokens", 1), ("warmup", 0),
+                        ("retries", 0)):  # fmt: skip
         value = getattr(plan, name)
         if value < least:
             raise UsageError(f"{name} is {value}, it must be at least {least}")

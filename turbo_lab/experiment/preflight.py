@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from turbo_lab.client.load import named
 from turbo_lab.client.stream import send_one
 from turbo_lab.core.errors import EngineError, MissingDependencyError, UsageError
 from turbo_lab.experiment.plan import BenchPlan
 from turbo_lab.metrics import definitions
 from turbo_lab.metrics.timeline import Timeline
-from turbo_lab.workload.conversation import own_requests
-from turbo_lab.workload.prompts import Tokenizer, exact_text, token_count, words
+from turbo_lab.workload.conversation import Conversation
+from turbo_lab.workload.prompts import Tokenizer, token_count, words
 from turbo_lab.workload.request import Request, UsageWanted
 
 PROBE_WORDS = (12, 60)
@@ -27,7 +26,8 @@ class Dialect:
     """What the server takes and how it counts.
 
     ``tokens_per_word`` and ``template_tokens`` come from its own usage of two probes; None where
-    it does not count. ``lengths`` says how prompt lengths were made.
+    it does not count. ``turn_tokens``: what a later turn costs beside its own message and the reply
+    before it (asked only for workloads with turns). ``lengths`` says how prompt lengths were made.
     """
 
     usage: UsageWanted
@@ -35,6 +35,7 @@ class Dialect:
     tokens_per_word: float | None
     template_tokens: float | None
     lengths: str
+    turn_tokens: float | None = None
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def load_tokenizer(folder: str | None, *, required: bool) -> Tokenizer | None:
 
 
 def learn_dialect(base_url: str, *, plan: BenchPlan, tokenizer: Tokenizer | None) -> Dialect:
-    """Send up to four small requests. Raises EngineError when the server does not serve them.
+    """Send two to six small requests. Raises EngineError when the server does not serve them.
 
     A server that refuses ``ignore_eos`` or continuous usage (HTTP 400, 404, 422) is asked without.
     """
@@ -95,7 +96,10 @@ def learn_dialect(base_url: str, *, plan: BenchPlan, tokenizer: Tokenizer | None
     lengths = "exact by tokenizer" if tokenizer else "calibrated on the server's counts"
     if slope is None and tokenizer is None:
         lengths = "one word for one token: the server does not count prompt tokens"
-    return Dialect(usage, ignore_eos, slope, template, lengths)
+    found = Dialect(usage, ignore_eos, slope, template, lengths)
+    if plan.workload.turns == 1:
+        return found
+    return replace(found, turn_tokens=_turn_tokens(base_url, plan, found, first, tokenizer))
 
 
 def _probe_text(plan: BenchPlan, which: int) -> str:
@@ -105,16 +109,41 @@ def _probe_text(plan: BenchPlan, which: int) -> str:
 def _probe(
     base_url: str, plan: BenchPlan, *, usage: UsageWanted, ignore_eos: bool, which: int
 ) -> Timeline:
-    request = Request(
+    request = _probe_request(plan, which, usage, {"ignore_eos": True} if ignore_eos else {})
+    return send_one(request, base_url=base_url, timeout_s=plan.timeout_s)
+
+
+def _probe_request(
+    plan: BenchPlan, which: int, usage: UsageWanted, extra: Mapping[str, Any]
+) -> Request:
+    return Request(
         _probe_text(plan, which),
         model=plan.model,
         max_tokens=PROBE_TOKENS,
         endpoint=plan.endpoint,  # type: ignore[arg-type]
         request_id=f"probe-{which}",
         usage=usage,
-        extra={"ignore_eos": True} if ignore_eos else {},
+        extra=extra,
     )
-    return send_one(request, base_url=base_url, timeout_s=plan.timeout_s)
+
+
+def _turn_tokens(
+    base_url: str, plan: BenchPlan, found: Dialect, first: Timeline, tokenizer: Tokenizer | None
+) -> float | None:
+    """Probe 0, an invented reply, then probe 1: what the server counts beyond the known texts."""
+    probes = [_probe_request(plan, i, found.usage, found.extra) for i in (0, 1)]
+    reply = words(PROBE_WORDS[0], seed=plan.prompt_salt * 7 + 5)
+    asked = replace(Conversation(tuple(probes)).ask(1, [reply]), request_id="probe-turn")
+    counted = send_one(asked, base_url=base_url, timeout_s=plan.timeout_s)
+    _require(counted, base_url, plan)
+    alone, both = definitions.input_tokens(first), definitions.input_tokens(counted)
+    if alone is None or both is None:
+        return None
+    if tokenizer is not None:
+        own = sum(token_count(tokenizer, text) for text in (reply, _probe_text(plan, 1)))
+        return max(0.0, float(both - alone - own))
+    known = (found.tokens_per_word or 1.0) * (PROBE_WORDS[0] + PROBE_WORDS[1])
+    return max(0.0, both - alone - known)
 
 
 def _require(timeline: Timeline, base_url: str, plan: BenchPlan) -> None:
@@ -148,36 +177,3 @@ def _template(first: Timeline, tokenizer: Tokenizer, plan: BenchPlan) -> float:
     counted = definitions.input_tokens(first)
     own = token_count(tokenizer, _probe_text(plan, 0))
     return float(max(0, counted - own)) if counted is not None else 0.0
-
-
-def build_requests(
-    plan: BenchPlan, *, dialect: Dialect, tokenizer: Tokenizer | None
-) -> list[Request]:
-    """The measured requests, each with a prompt of its own that differs from the first word on."""
-    asked = max(1, round(plan.input_tokens - (dialect.template_tokens or 0.0)))
-    count = max(1, round(asked / (dialect.tokens_per_word or 1.0)))
-    out = []
-    for index in range(plan.requests):
-        seed = hash_seed(plan.seed, plan.prompt_salt, index)
-        if tokenizer is not None:
-            prompt = exact_text(tokenizer, tokens=asked, seed=seed)
-        else:
-            prompt = words(count, seed=seed)
-        out.append(
-            Request(
-                prompt,
-                model=plan.model,
-                max_tokens=plan.output_tokens,
-                endpoint=plan.endpoint,  # type: ignore[arg-type]
-                usage=dialect.usage,
-                extra=dialect.extra,
-            )
-        )
-    return own_requests(named(out))
-
-
-def hash_seed(*parts: int) -> int:
-    """One seed out of several numbers."""
-    import hashlib
-
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big")

@@ -1,6 +1,7 @@
 """The folder of one run: a journal of requests that survives every end, and its record.
 
-``requests.jsonl``: a header, then one row per finished request, then nothing or more sessions.
+``requests.jsonl``: a header, then one row per finished request, then nothing or more sessions. A
+later session may begin with the numbers of requests that it measures anew.
 ``resources.jsonl``: samples beside it. ``record.json``: written at the end, whole or not at all.
 """
 
@@ -38,13 +39,15 @@ class SavedRun:
     """What a run folder holds, sessions put on one time axis.
 
     ``timelines`` maps a request's number to its last attempt; ``lost`` counts attempts that died
-    with the server and were sent again or are still missing.
+    with the server and were sent again or are still missing; ``restarted`` counts turns of
+    interrupted conversations that were measured and asked anew.
     """
 
     header: Mapping[str, Any]
     timelines: Mapping[int, Timeline]
     sessions: tuple[Session, ...]
     lost: int
+    restarted: int = 0
 
     @property
     def plan(self) -> BenchPlan:
@@ -52,9 +55,19 @@ class SavedRun:
         return BenchPlan.from_dict(self.header["plan"])
 
     def missing(self) -> list[int]:
-        """Numbers of requests without a result, those that died with the server included."""
+        """Numbers of requests without a result, those that died with the server included.
+
+        A conversation that broke off is missing as a whole: the server's cache, which its later
+        turns measure, may be gone, and its replies may differ.
+        """
+        turns = self.plan.workload.turns
         done = {i for i, t in self.timelines.items() if not is_lost(t)}
-        return [i for i in range(self.plan.requests) if i not in done]
+        gaps = {i // turns for i in range(self.plan.requests) if i not in done}
+        return [i for i in range(self.plan.requests) if i // turns in gaps]
+
+    def stale(self) -> list[int]:
+        """Numbers of missing requests that have a result all the same: to be measured anew."""
+        return [i for i in self.missing() if i in self.timelines and not is_lost(self.timelines[i])]
 
     def ordered(self) -> list[Timeline]:
         """All timelines, in the order of the requests."""
@@ -102,7 +115,7 @@ def load_run(folder: str | Path) -> SavedRun:
         raise RecordError(f"{path} holds no run: its first line is missing.")
     timelines: dict[int, Timeline] = {}
     sessions: list[Session] = []
-    lost, end_s, shift_s = 0, 0.0, 0.0
+    lost, restarted, end_s, shift_s = 0, 0, 0.0, 0.0
     for row in rows[1:]:
         kind = row.get("kind")
         if kind == "session":
@@ -111,12 +124,14 @@ def load_run(folder: str | Path) -> SavedRun:
             sessions.append(Session(row["started_at"], None))
         elif kind == "end" and sessions:
             sessions[-1] = replace(sessions[-1], end=row["how"])
+        elif kind == "anew":
+            restarted += len([timelines.pop(i) for i in row["indexes"] if i in timelines])
         elif kind == "request":
             timeline = shifted(Timeline.from_dict(row["timeline"]), shift_s)
             end_s = max(end_s, timeline.closed_s or 0.0)
             lost += is_lost(timeline)
             timelines[row["index"]] = timeline
-    return SavedRun(rows[0], timelines, tuple(sessions), lost)
+    return SavedRun(rows[0], timelines, tuple(sessions), lost, restarted)
 
 
 def shifted(timeline: Timeline, by_s: float) -> Timeline:
@@ -140,4 +155,8 @@ def shifted(timeline: Timeline, by_s: float) -> Timeline:
         connected_s=move(timeline.connected_s),
         closed_s=move(timeline.closed_s),
         chunks=tuple(chunks),
+        attempts=tuple(
+            a._replace(sent_s=a.sent_s + by_s, closed_s=a.closed_s + by_s)
+            for a in timeline.attempts
+        ),
     )

@@ -81,18 +81,21 @@ def token_count(tokenizer: Tokenizer, text: str) -> int:
     return len(tokenizer.encode(text, add_special_tokens=False))
 
 
-def exact_text(tokenizer: Tokenizer, *, tokens: int, seed: int) -> str:
+def exact_text(tokenizer: Tokenizer, *, tokens: int, seed: int, start: str = "") -> str:
     """Invented words that this tokenizer turns into exactly ``tokens`` tokens.
 
-    A chat template adds its own tokens on top; the server's ``usage.prompt_tokens`` has the sum.
+    ``start`` begins the text and counts. A chat template adds its own tokens on top; the server's
+    ``usage.prompt_tokens`` has the sum.
 
     Raises:
-        UsageError: no such text was found (a tokenizer without short tokens).
+        UsageError: no such text was found (a tokenizer without short tokens, a start too long).
     """
     if tokens < 1:
         raise UsageError(f"tokens is {tokens}, it must be at least 1")
+    if start and (used := token_count(tokenizer, start)) >= tokens:
+        raise UsageError(f"the start has {used} tokens already, and {tokens} were asked for")
     for attempt in range(20):
-        text = _fill(tokenizer, tokens, random.Random(f"exact-{seed}-{attempt}"))
+        text = _fill(tokenizer, tokens, random.Random(f"exact-{seed}-{attempt}"), start)
         if text is not None:
             return text
     raise UsageError(
@@ -101,29 +104,32 @@ def exact_text(tokenizer: Tokenizer, *, tokens: int, seed: int) -> str:
     )
 
 
-def _fill(tokenizer: Tokenizer, tokens: int, rng: random.Random) -> str | None:
+def _fill(tokenizer: Tokenizer, tokens: int, rng: random.Random, start: str) -> str | None:
     """Whole words while they surely fit, then single letters and short words up to the mark."""
-    parts = [word(rng)]
-    size = token_count(tokenizer, parts[0])
+    parts = start.split(" ") if start else [word(rng)]
+    least = len(parts)
+    size = token_count(tokenizer, " ".join(parts))
     for _ in range(MAX_STEPS):  # Each adds about what is missing, so long prompts stay cheap.
         missing = tokens - size
         if missing <= 0:
             break
         more = [word(rng) for _ in range(max(1, int(missing * len(parts) / max(1, size))))]
-        grown, size = _shrunk(tokenizer, [*parts, *more], tokens)
+        grown, size = _shrunk(tokenizer, [*parts, *more], tokens, least)
         if len(grown) <= len(parts):
             break
         parts = grown
-    parts, _ = _shrunk(tokenizer, parts, tokens)
+    parts, _ = _shrunk(tokenizer, parts, tokens, least)
     return _top_up(tokenizer, " ".join(parts), tokens, rng)
 
 
-def _shrunk(tokenizer: Tokenizer, parts: list[str], tokens: int) -> tuple[list[str], int]:
-    """Drop words from the end until the text fits."""
+def _shrunk(
+    tokenizer: Tokenizer, parts: list[str], tokens: int, least: int
+) -> tuple[list[str], int]:
+    """Drop words from the end until the text fits; the first ``least`` stay."""
     size = token_count(tokenizer, " ".join(parts))
-    while size > tokens and len(parts) > 1:
+    while size > tokens and len(parts) > least:
         surplus = max(1, int((size - tokens) * len(parts) / size))
-        parts = parts[:-surplus] or parts[:1]
+        parts = parts[: max(least, len(parts) - surplus)]
         size = token_count(tokenizer, " ".join(parts))
     return parts, size
 

@@ -7,6 +7,7 @@ their order, their pairing of prompt and reply, and every row are invented.
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -105,10 +106,23 @@ def write_trace(path: str | Path, rows: Iterable[TraceRow]) -> None:
 
 
 def read_trace(path: str | Path) -> list[TraceRow]:
-    """Rows of a file in our format or in that of the Azure traces (TIMESTAMP, ContextTokens, ...).
+    """Rows of a file, times moved to start at 0.
+
+    CSV with our header or that of the Azure traces (TIMESTAMP, ContextTokens, GeneratedTokens);
+    or JSON lines (``.jsonl``) with our names, or those of the Mooncake traces (``timestamp`` in
+    milliseconds, ``input_length``, ``output_length``; their ``hash_ids`` are not used).
 
     Raises UsageError naming the file and the line that cannot be used.
     """
+    try:
+        if Path(path).suffix == ".jsonl":
+            return _from_zero(_json_rows(path), path)
+        return _from_zero(_csv_rows(path), path)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"the trace {path} cannot be read: {error}.") from error
+
+
+def _csv_rows(path: str | Path) -> list[TraceRow]:
     with Path(path).open(newline="", encoding="utf-8") as file:
         reader = csv.reader(file)
         header = tuple(next(reader, ()))
@@ -120,7 +134,34 @@ def read_trace(path: str | Path) -> list[TraceRow]:
             )
         rows = [_row(cells, azure=azure, where=f"{path}, line {i}") for i, cells in
                 enumerate(reader, start=2) if cells]  # fmt: skip
-    return _from_zero(rows, path)
+    return rows
+
+
+MOONCAKE = ("timestamp", "input_length", "output_length")
+
+
+def _json_rows(path: str | Path) -> list[TraceRow]:
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return [
+        _json_row(line, where=f"{path}, line {number}")
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+
+
+def _json_row(line: str, *, where: str) -> TraceRow:
+    try:
+        found = json.loads(line)
+        mooncake = MOONCAKE[0] in found
+        cells = [str(found[name]) for name in (MOONCAKE if mooncake else HEADER)]
+        if mooncake:
+            cells[0] = str(float(cells[0]) / 1000)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{where}: {line[:80]!r} is no request; wanted {list(HEADER)}, or {list(MOONCAKE)} of "
+            "the Mooncake traces."
+        ) from error
+    return _row(cells, azure=False, where=where)
 
 
 def _row(cells: Sequence[str], *, azure: bool, where: str) -> TraceRow:

@@ -84,3 +84,19 @@ def test_shared_prefixes():
     assert len(set(prefixes)) == 3
     assert all(a != b for a, b in itertools.pairwise(prefixes))
     assert len({tuple(p[8:]) for p in prompts}) == 12
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(2, 9), st.integers(0, 1000))
+def test_a_shared_beginning_keeps_the_length_exact(prefix, rest, width, seed):
+    tokenizer = Pieces(width)
+    start = exact_text(tokenizer, tokens=prefix, seed=seed)
+    texts = [
+        exact_text(tokenizer, tokens=prefix + rest, seed=seed + i, start=start) for i in (1, 2)
+    ]
+    for text in texts:
+        assert text.startswith(start) and token_count(tokenizer, text) == prefix + rest
+    if rest > 10:
+        assert texts[0] != texts[1]
+    with pytest.raises(UsageError, match="already"):
+        exact_text(tokenizer, tokens=prefix, seed=seed, start=start)
