@@ -12,6 +12,8 @@ ifeq ($(OS),Windows_NT)
 PY := .venv/Scripts/python
 LIGHT := .venv-replay/Scripts/python
 endif
+QUICK := not engine and not live and not browser and not gpu
+TOGETHER := -n auto --dist loadfile
 
 .PHONY: course test lab clean env env-test lint unit notebooks live engine browser
 
@@ -39,16 +41,19 @@ lint:
 	$(PY) -m turbo_lab.cli.main course hygiene
 	.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
+# Tests marked "alone" judge times or start servers: they run one by one, after the others.
 unit:
-	$(PY) -m pytest -q tests -m "not engine and not live and not browser and not gpu"
+	$(PY) -m pytest -q tests --ignore tests/notebooks $(TOGETHER) -m "$(QUICK) and not alone"
+	$(PY) -m pytest -q tests --ignore tests/notebooks -m "$(QUICK) and alone"
 
 # In the light environment: no torch, no vLLM, recorded results.
 notebooks:
 	TURBO_LAB_MODE=replay $(LIGHT) -m pytest -q tests/unit tests/published tests/notebooks \
-		-m "not engine and not live and not browser and not gpu"
+		$(TOGETHER) -m "$(QUICK) and not alone"
 
 engine:
-	$(PY) -m pytest -q tests/engine -m "engine and not gpu"
+	$(PY) -m pytest -q tests/engine -n auto --dist worksteal -m "engine and not gpu and not alone"
+	$(PY) -m pytest -q tests/engine -m "engine and not gpu and alone"
 
 live:
 	$(PY) -m pytest -q tests -m live

@@ -18,7 +18,7 @@ from turbo_lab.metrics.summary import Summary, summarize
 from turbo_lab.workload.prompts import words
 from turbo_lab.workload.request import Request
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 COUNT, TOKENS, USERS = 16, 24, 4
 # The tool runs in a process of its own on the cores that serve; 8 % slower tokens were seen on two
 # cores. A wrong definition differs by far more (a role chunk, TTFT inside TPOT).

@@ -23,7 +23,7 @@ from turbo_lab.hardware.probe import probe_machine
 from turbo_lab.hardware.roofline import require_below_roof
 from turbo_lab.models.spec import from_hf_config
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.alone]
 pytest.importorskip("vllm", reason="needs the cpu environment")
 
 PASSES = 3

@@ -54,6 +54,7 @@ def other_load() -> float:
     return psutil.cpu_percent(interval=1.0) / 100
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs one clock for two processes")
 def test_ttft_and_itl_errors_are_at_most_a_millisecond_at_p95_at_50_requests_per_second():

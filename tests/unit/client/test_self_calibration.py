@@ -9,6 +9,7 @@ from turbo_lab.client.calibration import calibrate
 from turbo_lab.core.errors import EngineError
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("rate", "users"), [(20.0, None), (None, 4)])
 def test_calibration_tells_the_clients_own_error(rate, users):
     found = calibrate(rate_req_s=rate, concurrency=users, output_tokens=4, tries=1)

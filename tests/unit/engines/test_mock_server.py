@@ -55,6 +55,7 @@ def test_speech_follows_the_request_and_the_log_has_the_times():
     assert sends[2] <= entry.ended_s
 
 
+@pytest.mark.alone
 def test_times_do_not_drift_over_many_chunks():
     body = json.dumps({"prompt": "x", "max_tokens": 100}).encode()
     with MockServer(Script(replies=(Reply(speech=Speech(ttft_s=0, gap_s=0.002)),))) as server:

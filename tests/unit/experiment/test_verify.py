@@ -18,6 +18,7 @@ def waiting(ttft_s: float) -> Script:
     return Script(replies=(Reply(speech=Speech(ttft_s=ttft_s, gap_s=0.0)),))
 
 
+@pytest.mark.alone
 def test_the_same_is_inside_and_a_slower_one_outside(bench_mock, tmp_path):
     run = bench_mock(tmp_path / "run", waiting(0.3), requests=20)
     for attempt in range(3):  # Other work on the machine may disturb one.

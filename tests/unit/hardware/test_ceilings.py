@@ -65,6 +65,7 @@ def test_cache_sizes_are_read_from_the_system(tmp_path) -> None:
     assert cache_sizes(tmp_path / "absent") == {}
 
 
+@pytest.mark.alone
 def test_the_probe_measures_something_plausible() -> None:
     pytest.importorskip("torch", reason="needs torch")
     from turbo_lab.hardware.probe import measure_ceilings
