@@ -15,7 +15,7 @@ from turbo_lab.estimate.deployment import Deployment
 from turbo_lab.models.catalog import load_model
 from turbo_lab.models.spec import from_hf_config
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]  # pools, not times: two may boot at once
 MAX_LEN, BATCHED = 1536, 1024
 START_TIMEOUT_S = 600.0
 # Fewer layers with the same attention pattern, a small vocabulary and few experts: none of that
