@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import time
@@ -25,10 +26,12 @@ from turbo_lab.experiment.plan import BenchPlan
 from turbo_lab.experiment.preflight import Dialect, learn_dialect, load_tokenizer
 from turbo_lab.experiment.progress import Progress, Silent
 from turbo_lab.experiment.requests import build_requests, require_context
+from turbo_lab.experiment.secrets import hide_key
 from turbo_lab.experiment.server_facts import Server, read_server
 from turbo_lab.records import store
 from turbo_lab.records.environment import utc_now
 from turbo_lab.records.journal import Journal
+from turbo_lab.records.redact import redact
 from turbo_lab.records.schema import EngineFacts, Record
 from turbo_lab.workload.conversation import own_requests
 from turbo_lab.workload.request import workload_digest
@@ -53,6 +56,15 @@ class Options:
     engine: EngineFacts | None = None
     price_per_hour: float | None = None
     progress: Progress = field(default_factory=Silent)
+
+    def __post_init__(self) -> None:
+        """Refuse what would fail in the middle of a run."""
+        if not 0.01 <= self.sample_every_s < math.inf:
+            raise UsageError(
+                f"resources are sampled every {self.sample_every_s!r} s; give 0.01 s or more"
+            )
+        if self.price_per_hour is not None and not 0 <= self.price_per_hour < math.inf:
+            raise UsageError(f"the price per hour is {self.price_per_hour!r}; give 0 or more")
 
 
 @dataclass(frozen=True)
@@ -144,7 +156,9 @@ def _check_disk(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise RecordError(f"{folder} cannot be written: {error.strerror or error}.") from error
+        raise RecordError(
+            f"{folder} cannot be written: {error.strerror or error}. Give another --out."
+        ) from error
     if free < NEEDED_FREE_BYTES:
         raise RecordError(
             f"only {format_bytes(free)} are free in {folder}; a run needs "
@@ -170,17 +184,17 @@ def _header(
     return {
         "plan": plan.to_dict(),
         "plan_digest": plan.digest(),
-        "base_url": base_url,
+        "base_url": hide_key(base_url),
         "begun_at": utc_now(),
         "dialect": dict(dialect.__dict__),
         "prompts_digest": workload_digest(own_requests(requests)),
-        "server": settings.of_engine(server.engine),
+        "server": redact(settings.of_engine(server.engine)),
     }
 
 
 def _same_server(header: Mapping[str, Any], server: Server) -> None:
     """A resumed run must not mix two configurations."""
-    now = json.loads(json.dumps(settings.of_engine(server.engine)))
+    now = json.loads(json.dumps(redact(settings.of_engine(server.engine))))
     changed = settings.differences(header["server"], now)
     if changed:
         raise UsageError(

@@ -107,7 +107,7 @@ def _output_length(e: Evidence) -> Gate:
         return _gate("output length", None, "the server does not count output tokens")
     wanted, mean = _means(pairs)
     exact = sum(want == got for want, got in pairs)
-    near = abs(mean - wanted) <= LENGTH_TOLERANCE * wanted
+    near = _distance(pairs) <= LENGTH_TOLERANCE * wanted
     return _gate(
         "output length", near,
         f"asked {_short(wanted)} tokens, mean {mean:.1f}, {exact} of {len(pairs)} replies exact",
@@ -119,7 +119,7 @@ def _input_length(e: Evidence) -> Gate:
     if not pairs:
         return _gate("input length", None, "the server does not count prompt tokens")
     wanted, mean = _means(pairs)
-    near = abs(mean - wanted) <= max(INPUT_TOLERANCE * wanted, 2)
+    near = _distance(pairs) <= max(INPUT_TOLERANCE * wanted, 2)
     what = " that each turn adds" if e.plan.workload.turns > 1 else ""
     detail = f"asked {_short(wanted)} tokens{what}, mean {mean:.1f} by the server"
     return _gate("input length", near, detail)
@@ -128,6 +128,14 @@ def _input_length(e: Evidence) -> Gate:
 def _means(pairs: Sequence[asked.Pair]) -> tuple[float, float]:
     wanted, got = zip(*pairs, strict=True)
     return sum(wanted) / len(pairs), sum(got) / len(pairs)
+
+
+def _distance(pairs: Sequence[asked.Pair]) -> float:
+    """How far the lengths lie from what was asked: of the means; of each where they differ."""
+    if len({want for want, _ in pairs}) > 1:
+        return sum(abs(got - want) for want, got in pairs) / len(pairs)
+    wanted, mean = _means(pairs)
+    return abs(mean - wanted)
 
 
 def _short(value: float) -> str:

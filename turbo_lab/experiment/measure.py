@@ -13,6 +13,7 @@ from turbo_lab.experiment import ask
 from turbo_lab.experiment.plan import BenchPlan
 from turbo_lab.experiment.progress import Progress
 from turbo_lab.experiment.run_folder import is_lost, request_row
+from turbo_lab.experiment.secrets import hide_key
 from turbo_lab.metrics.definitions import outcome
 from turbo_lab.metrics.timeline import Timeline
 from turbo_lab.records.journal import Journal
@@ -42,7 +43,9 @@ class Watch:
         if is_lost(timeline) and ask.reachable(self.target, timeout_s=1.0):
             self.in_a_row = 0  # It came back: a restart behind a balancer.
             return
-        raise StoppedError(f"{self.in_a_row} requests in a row got no answer: {timeline.error}")
+        raise StoppedError(
+            f"{self.in_a_row} requests in a row got no answer: {hide_key(timeline.error)}"
+        )
 
 
 @dataclass

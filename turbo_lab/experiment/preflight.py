@@ -10,6 +10,7 @@ from typing import Any
 from turbo_lab.client.stream import send_one
 from turbo_lab.core.errors import EngineError, MissingDependencyError, UsageError
 from turbo_lab.experiment.plan import BenchPlan
+from turbo_lab.experiment.secrets import hide_key
 from turbo_lab.metrics import definitions
 from turbo_lab.metrics.timeline import Timeline
 from turbo_lab.workload.conversation import Conversation
@@ -150,7 +151,7 @@ def _require(timeline: Timeline, base_url: str, plan: BenchPlan) -> None:
     state = definitions.outcome(timeline)
     if state.ok:
         return
-    why = timeline.error or state.reason
+    why = hide_key(timeline.error or state.reason)
     hint = "Is it an OpenAI-compatible server, and does it know this model?"
     if "timed out" in why:
         hint = "It accepted the request and never answered. Raise --timeout for a slow server."

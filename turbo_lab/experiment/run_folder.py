@@ -7,18 +7,16 @@ later session may begin with the numbers of requests that it measures anew.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from turbo_lab.client.stream import API_KEY_VARIABLE
 from turbo_lab.core.errors import RecordError, UsageError
 from turbo_lab.experiment.plan import BenchPlan
+from turbo_lab.experiment.secrets import without_key
 from turbo_lab.metrics.timeline import Chunk, ChunkRun, Timeline
 from turbo_lab.records.journal import Journal, read_rows
-from turbo_lab.records.redact import HIDDEN
 
 REQUESTS_NAME, RESOURCES_NAME, RECORD_NAME = "requests.jsonl", "resources.jsonl", "record.json"
 REPORT_NAME = "report.html"
@@ -81,14 +79,7 @@ def is_lost(timeline: Timeline) -> bool:
 
 def request_row(index: int, timeline: Timeline) -> dict[str, Any]:
     """The journal's row of one finished request, without the API key should a server echo it."""
-    key = os.environ.get(API_KEY_VARIABLE)
-    if key and (timeline.error or timeline.text):
-        timeline = replace(
-            timeline,
-            error=timeline.error and timeline.error.replace(key, HIDDEN),
-            text=timeline.text and timeline.text.replace(key, HIDDEN),
-        )
-    return {"kind": "request", "index": index, "timeline": timeline.to_dict()}
+    return {"kind": "request", "index": index, "timeline": without_key(timeline).to_dict()}
 
 
 def begin(folder: Path, header: Mapping[str, Any]) -> Journal:

@@ -174,12 +174,11 @@ def _check_kind(workload: Workload) -> None:
 
 
 def _trace_slots(trace: Sequence[TraceRow], count: int) -> list[Slot]:
+    """A reply of 0 tokens cannot be asked for: 1 is."""
     if count > len(trace):
         raise UsageError(f"the trace has {len(trace)} requests, not {count}; ask for fewer")
-    return [
-        Slot(r.prompt_tokens, r.output_tokens, labels=_lengths(r.prompt_tokens, r.output_tokens))
-        for r in trace[:count]
-    ]
+    sizes = [(r.prompt_tokens, max(1, r.output_tokens)) for r in trace[:count]]
+    return [Slot(*size, labels=_lengths(*size)) for size in sizes]
 
 
 def _lengths(input_tokens: int, output_tokens: int) -> dict[str, str | int]:
