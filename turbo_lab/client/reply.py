@@ -105,7 +105,7 @@ class ReplyReader:
 def _parse(raw: bytes) -> Mapping[str, Any] | None:
     try:
         payload = json.loads(raw.decode())  # JSON in SSE is UTF-8; no search for the encoding
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return payload if isinstance(payload, dict) else None
 

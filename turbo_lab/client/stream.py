@@ -9,15 +9,12 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
 
-import aiohttp
-
+from turbo_lab.client.http_reply import HttpReply
 from turbo_lab.client.reply import ReplyReader
 from turbo_lab.client.sse import SseParser
-from turbo_lab.client.stamps import SocketStamps
 from turbo_lab.client.sync import run_sync
+from turbo_lab.client.wire import DialError, Pool, request_head
 from turbo_lab.core.errors import EngineError, UsageError
 from turbo_lab.metrics.timeline import Timeline
 from turbo_lab.workload.request import Request
@@ -25,7 +22,7 @@ from turbo_lab.workload.request import Request
 API_KEY_VARIABLE = "TURBO_LAB_API_KEY"
 ERROR_BODY_CHARS = 500
 CLOSE_GRACE_S = 5.0  # How long a stream may stay open after [DONE] before we close it.
-KEEPALIVE_S = 4.0  # Below uvicorn's 5 s, so that no pooled connection dies as it is used.
+REFUSAL_BYTES = 64 * 1024  # Of an answer that is no stream.
 
 
 @dataclass(frozen=True)
@@ -75,49 +72,63 @@ class _Marks:
     status: int | None = None
     closed_s: float | None = None
     error: str | None = None
-    reader: ReplyReader = field(default_factory=ReplyReader)
-
-
-def _trace() -> aiohttp.TraceConfig:
-    """Notes when a connection was ready, and whether it came from the pool."""
-    trace = aiohttp.TraceConfig()
-
-    def note(*, reused: bool) -> Any:
-        async def on_event(_session: Any, context: SimpleNamespace, _params: Any) -> None:
-            marks: _Marks = context.trace_request_ctx
-            marks.connected_s, marks.reused = time.perf_counter(), reused
-
-        return on_event
-
-    trace.on_connection_create_end.append(note(reused=False))
-    trace.on_connection_reuseconn.append(note(reused=True))
-    return trace
 
 
 @dataclass(frozen=True)
 class Channel:
     """An open pool of connections to one target."""
 
-    session: aiohttp.ClientSession
-    stamps: SocketStamps
+    pool: Pool
     target: Target
 
 
 @contextlib.asynccontextmanager
 async def open_channel(target: Target) -> AsyncIterator[Channel]:
     """A pool of connections without a limit: the client must never cap the load silently."""
-    stamps = SocketStamps()
-    connector = aiohttp.TCPConnector(
-        limit=0, keepalive_timeout=KEEPALIVE_S, socket_factory=stamps.make
-    )
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=target.connect_timeout_s)
-    async with aiohttp.ClientSession(
-        connector=connector,
-        timeout=timeout,
-        trace_configs=[_trace()],
-        cookie_jar=aiohttp.DummyCookieJar(),
-    ) as session:
-        yield Channel(session, stamps, target)
+    pool = Pool(target.base_url, connect_timeout_s=target.connect_timeout_s)
+    try:
+        yield Channel(pool, target)
+    finally:
+        await pool.close()
+
+
+class _Body:
+    """Takes the blocks of one response as they arrive: events of a stream, or a refusal."""
+
+    def __init__(self, limit: asyncio.Timeout) -> None:
+        self.reader = ReplyReader()
+        self.refusal: bytes | None = None  # Filled when the answer is no stream.
+        self._limit, self._parser = limit, SseParser()
+        self._size_bytes, self._in_grace = 0, False
+
+    def take(self, reply: HttpReply, block: bytes, arrived_s: float) -> bool:
+        """Account for one block; True when nothing more is wanted."""
+        if not self._size_bytes and is_refusal(reply):
+            self.refusal = b""
+        self._size_bytes += len(block)
+        if self.refusal is not None:
+            self.refusal += block
+            return len(self.refusal) >= REFUSAL_BYTES
+        reader = self.reader
+        for name, data in self._parser.feed(block):
+            reader.take(name, data, t_s=arrived_s)
+        if reader.saw_done and not self._in_grace:
+            self._in_grace = True
+            self._limit.reschedule(asyncio.get_running_loop().time() + CLOSE_GRACE_S)
+        return False
+
+    def close(self, reply: HttpReply) -> str | None:
+        """The response is complete: its last event, and what was wrong with it in words."""
+        if is_refusal(reply):
+            return _refusal(reply, self.refusal or b"")
+        for name, data in self._parser.close():
+            self.reader.take(name, data, t_s=time.perf_counter())
+        if not self.reader.chunks and self._size_bytes:
+            packed = reply.headers.get("content-encoding", "identity")
+            how = "" if packed == "identity" else f", compressed with {packed} though unasked"
+            kind = reply.content_type or "no content type"
+            return f"no event in {self._size_bytes} bytes of {kind}{how}"
+        return None
 
 
 async def stream_one(
@@ -127,63 +138,63 @@ async def stream_one(
 
     A refusal, an error, a time-out or a cut stream becomes ``error`` in the Timeline.
     """
-    target = channel.target
-    marks = _Marks()
-    body = json.dumps(request.body()).encode()
-    headers = target.request_headers(request.request_id)
+    target, marks = channel.target, _Marks()
     limit = asyncio.timeout(target.timeout_s)
+    body = _Body(limit)
     try:
+        payload = _payload(request, target)
         async with limit:
             marks.sent_s = time.perf_counter()
-            async with channel.session.post(
-                target.url(request.path), data=body, headers=headers, trace_request_ctx=marks
-            ) as response:
-                marks.status = response.status
-                await _read(response, marks, limit, channel.stamps)
+            await _exchange(payload, body, marks, channel.pool)
     except TimeoutError:
         if not limit.expired():
             marks.error = f"no connection within {target.connect_timeout_s:g} s"
-        elif not marks.reader.saw_done:
+        elif not body.reader.saw_done:
             marks.error = f"timed out after {target.timeout_s:g} s"
-    except aiohttp.ClientConnectorError as error:
-        marks.error = f"cannot connect to {target.base_url}: {error.os_error}"
-    except (aiohttp.ClientError, EngineError, OSError, ValueError) as error:
+    except DialError as error:
+        marks.error = f"cannot connect to {target.base_url}: {error}"
+    except EngineError as error:
+        marks.error = f"the connection broke: {error}"
+    except (OSError, ValueError) as error:
         marks.error = f"the connection broke: {type(error).__name__} {error}".rstrip()
     marks.closed_s = time.perf_counter()
-    return _timeline(request, marks, scheduled_s)
+    return _timeline(request, marks, body.reader, scheduled_s)
 
 
-async def _read(
-    response: aiohttp.ClientResponse, marks: _Marks, limit: asyncio.Timeout, stamps: SocketStamps
-) -> None:
-    if response.status != 200 or response.content_type == "application/json":
-        marks.error = _refusal(response, await response.content.read(64 * 1024))
-        return
-    parser, reader, size_bytes, in_grace = SseParser(), marks.reader, 0, False
-    arrived_s = stamps.clock(response)
-    async for block in response.content.iter_any():
-        now = arrived_s()
-        size_bytes += len(block)
-        for name, data in parser.feed(block):
-            reader.take(name, data, t_s=now)
-        if reader.saw_done and not in_grace:
-            in_grace = True
-            limit.reschedule(asyncio.get_running_loop().time() + CLOSE_GRACE_S)
-    for name, data in parser.close():
-        reader.take(name, data, t_s=time.perf_counter())
-    if not reader.chunks and size_bytes:
-        marks.error = f"no event in {size_bytes} bytes of {response.content_type}"
+def _payload(request: Request, target: Target) -> bytes:
+    body = json.dumps(request.body()).encode()
+    headers = target.request_headers(request.request_id)
+    return request_head(target.url(request.path), headers, body_bytes=len(body)) + body
 
 
-def _refusal(response: aiohttp.ClientResponse, body: bytes) -> str:
+async def _exchange(payload: bytes, body: _Body, marks: _Marks, pool: Pool) -> None:
+    connection, marks.reused = await pool.take()
+    marks.connected_s = time.perf_counter()
+    reply = HttpReply()
+    try:
+        await connection.ask(payload, reply, body.take)
+    finally:
+        marks.status = reply.status
+    marks.error = body.close(reply)
+    pool.give_back(connection, reply)
+
+
+def is_refusal(reply: HttpReply) -> bool:
+    """No stream of events: another status than 200, or JSON as a whole."""
+    return reply.status != 200 or reply.content_type == "application/json"
+
+
+def _refusal(reply: HttpReply, body: bytes) -> str:
     text = body.decode(errors="replace").strip()[:ERROR_BODY_CHARS]
-    if response.status != 200:
-        return f"HTTP {response.status}: {text or response.reason or 'no reason given'}"
+    if reply.status != 200:
+        where = f" to {reply.headers['location']}" if "location" in reply.headers else ""
+        return f"HTTP {reply.status}{where}: {text or reply.reason or 'no reason given'}"
     return f"the server answered JSON instead of a stream: {text}"
 
 
-def _timeline(request: Request, marks: _Marks, scheduled_s: float | None) -> Timeline:
-    reader = marks.reader
+def _timeline(
+    request: Request, marks: _Marks, reader: ReplyReader, scheduled_s: float | None
+) -> Timeline:
     return Timeline(
         scheduled_s=scheduled_s,
         sent_s=marks.sent_s,
