@@ -7,14 +7,13 @@ their last digits, and where two tokens are nearly tied the other one wins.
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from turbo_lab.core.errors import EngineError, UsageError
+from turbo_lab.core.errors import EngineError, UnmeasuredError, UsageError
 from turbo_lab.workload.request import Request
 
 
@@ -25,10 +24,6 @@ class Choice:
     token: str
     logprob: float
     gap: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
 
 
 Reply = tuple[Choice, ...]
@@ -90,3 +85,48 @@ def largest_shift(one: Reply, other: Reply) -> float:
     end = parting(one, other)
     pairs = list(zip(one, other, strict=False))[:end]
     return max((abs(a.logprob - b.logprob) for a, b in pairs), default=0.0)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """How two sets of replies differ. ``gaps``: the first one's gap where each pair parts.
+
+    ``shift``: the largest shift of a log-probability before any parting.
+    """
+
+    compared: int
+    gaps: tuple[float, ...]
+    shift: float
+
+    @property
+    def changed(self) -> int:
+        """Pairs that are not equal."""
+        return len(self.gaps)
+
+    @property
+    def clear_changes(self) -> int:
+        """Pairs that part where the best token was ahead by more than twice the shift.
+
+        Both tokens' log-probabilities may move by the shift, towards each other.
+        """
+        return sum(gap > 2 * self.shift for gap in self.gaps)
+
+
+def compare(one: Sequence[Reply], other: Sequence[Reply]) -> Apart:
+    """Compare pair by pair, up to the shorter set. Raises UnmeasuredError when one is empty."""
+    pairs = list(zip(one, other, strict=False))
+    if not pairs:
+        raise UnmeasuredError("there are no two sets of replies to compare")
+    partings = [(a, parting(a, b)) for a, b in pairs]
+    gaps = tuple(a[at].gap if at < len(a) else 0.0 for a, at in partings if at is not None)
+    return Apart(len(pairs), gaps, max(largest_shift(a, b) for a, b in pairs))
+
+
+def to_rows(replies: Sequence[Reply]) -> list[list[list[Any]]]:
+    """JSON-ready form, as records keep it."""
+    return [[[c.token, c.logprob, c.gap] for c in reply] for reply in replies]
+
+
+def from_rows(rows: Sequence[Sequence[Sequence[Any]]]) -> list[Reply]:
+    """Inverse of ``to_rows``."""
+    return [tuple(Choice(*row) for row in reply) for reply in rows]

@@ -11,8 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turbo_lab.core.errors import EngineError, UsageError
-from turbo_lab.experiment.company import Choice, choices, largest_shift, parting, read_choices
+from turbo_lab.core.errors import EngineError, UnmeasuredError, UsageError
+from turbo_lab.experiment.company import (
+    Choice,
+    choices,
+    compare,
+    from_rows,
+    largest_shift,
+    parting,
+    read_choices,
+    to_rows,
+)
 from turbo_lab.workload.request import Request
 
 TOLD = {
@@ -48,6 +57,22 @@ def test_shift_is_taken_before_the_replies_part() -> None:
     one, other = reply("a", "b"), (*reply("a", shift=0.1), *reply("c", shift=9.0))
     assert largest_shift(one, other) == pytest.approx(0.1)
     assert largest_shift((), ()) == 0
+
+
+def test_changes_are_clear_where_the_gap_is_beyond_twice_the_shift() -> None:
+    base = reply("a", "b")
+    near = (Choice("a", -1.3, 0.5), Choice("c", -1.0, 0.5))  # shifted by 0.3, gap there 0.5
+    far = (Choice("a", -1.1, 0.5), Choice("c", -1.0, 0.5))
+    found = compare([base, base, base], [base, near])
+    assert (found.compared, found.changed, found.clear_changes) == (2, 1, 0)
+    assert compare([base], [far]).clear_changes == 1
+    with pytest.raises(UnmeasuredError, match="no two sets"):
+        compare([], [base])
+
+
+def test_rows_bring_replies_back() -> None:
+    sets = [reply("a", "b"), reply("c")]
+    assert from_rows(json.loads(json.dumps(to_rows(sets)))) == sets
 
 
 class Handler(BaseHTTPRequestHandler):

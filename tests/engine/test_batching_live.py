@@ -1,0 +1,209 @@
+"""Batching and scheduling on real vLLM: each idea's witness says yes when it is on, no when off.
+
+Three servers for all: the default one, one that reads long prompts in chunks, one with a small pool
+and priorities.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from turbo_lab.client.load import run_closed_loop, run_open_loop
+from turbo_lab.core.config import resolve_dials
+from turbo_lab.course.held import conversations
+from turbo_lab.engines.args import VllmArgs
+from turbo_lab.engines.defaults import default_args
+from turbo_lab.engines.pool import pool_session, shared_server, start_together
+from turbo_lab.engines.vllm_server import VllmServer
+from turbo_lab.estimate import batching, fit
+from turbo_lab.estimate.concurrency import ClosedLoop, Pool
+from turbo_lab.estimate.points import PromptSource, StepPoint, measure
+from turbo_lab.experiment import company, knees
+from turbo_lab.metrics.definitions import e2e_s, first_visible_s, itl_s, last_visible_s, outcome
+from turbo_lab.metrics.summary import summarize
+from turbo_lab.metrics.timeline import Timeline
+from turbo_lab.models.dtypes import canonical_dtype, element_bytes
+from turbo_lab.models.spec import from_hf_config
+from turbo_lab.workload.request import Request
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytest.importorskip("vllm", reason="needs the cpu environment")
+
+LONG, CHUNK, PROMPT, REPLY, FIT, SEATS = 1024, 128, 100, 60, 10, 16
+STEPS, OUT = "vllm:iteration_tokens_total_count", "vllm:num_preemptions_total"
+
+
+@pytest.fixture(scope="module")
+def args() -> VllmArgs:
+    return default_args(resolve_dials("cpu"))
+
+
+@pytest.fixture(scope="module")
+def servers(args: VllmArgs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
+    with pool_session(tmp_path_factory.mktemp("pool")):
+        plain = shared_server(args)
+        block = int(plain.cache_config()["block_size"])
+        longest = Pool(1, block, args.max_model_len, 1).last_blocks
+        pool = Pool(max(FIT * Pool(1, block, PROMPT, REPLY).last_blocks, longest + 1), block,
+                    PROMPT, REPLY)  # fmt: skip
+        chunked = args.replace(extra=(("--long-prefill-token-threshold", str(CHUNK)),))
+        blocks = (("--num-gpu-blocks-override", str(pool.blocks + 1)),)  # and the null block
+        tight = args.replace(scheduling_policy="priority", extra=blocks)
+        start_together(chunked, tight)
+        yield {"plain": plain, "chunked": shared_server(chunked), "tight": shared_server(tight),
+               "pool": pool}  # fmt: skip
+
+
+def ask(server: VllmServer, count: int, prompt: int, reply: int, *, seed: int) -> list[Request]:
+    return conversations(count, prompt_tokens=prompt, reply_tokens=reply, seed=seed,
+                         model=server.model_name, vocab_size=40_000)  # fmt: skip
+
+
+def send(server: VllmServer, asked: Sequence[Request], users: int) -> list[Timeline]:
+    runs = run_closed_loop(asked, base_url=server.base_url, concurrency=users)
+    assert all(outcome(t).ok for t in runs), [outcome(t).reason for t in runs]
+    return runs
+
+
+def test_a_freed_seat_is_filled_at_once(servers: dict) -> None:
+    """Witness: the engine needs fewer steps than static batches would."""
+    plain, seats = servers["plain"], 8
+    lengths = [8, 64, 8, 16, 8, 8, 16, 8, 64, 8, 8, 16, 8, 8, 8, 64]
+    jobs = [batching.Job(32, n) for n in lengths]
+    way = batching.continuous(jobs, seats=seats)
+    fixed = batching.static_batches(jobs, seats=seats)
+    asked = [replace(r, max_tokens=n) for r, n in
+             zip(ask(plain, len(lengths), 32, 1, seed=1), lengths, strict=True)]  # fmt: skip
+
+    def steps(groups: Sequence[Sequence[Request]]) -> float:
+        before = plain.counter(STEPS)
+        for group in groups:
+            send(plain, group, seats)
+        return plain.counter(STEPS) - before
+
+    def witness(engine_steps: float) -> bool:
+        return engine_steps < (way.steps + fixed.steps) / 2
+
+    on = steps([asked])
+    off = steps([asked[i : i + seats] for i in range(0, len(asked), seats)])
+    print(f"steps: continuous {on} (predicted {way.steps}), static {off} ({fixed.steps})")
+    assert witness(on) and not witness(off)
+
+
+def test_chunks_shorten_the_pause_of_running_replies(servers: dict) -> None:
+    """Witness: nobody who is being answered waits for half of the long prompt."""
+
+    def pause_s(server: VllmServer, seed: int) -> tuple[float, float]:
+        asked = ask(server, 4, 32, 60, seed=seed) + ask(server, 1, LONG, 4, seed=seed + 1)
+        schedule = [0.0] * 4 + [0.8]
+        runs = run_open_loop(asked, base_url=server.base_url, schedule_s=schedule)
+        return median(max(itl_s(t)) for t in runs[:4]), e2e_s(runs[4]) or 0.0
+
+    alone = send(servers["plain"], ask(servers["plain"], 1, LONG, 1, seed=10), 1)[0]
+    reading_s = e2e_s(alone) or 0.0
+
+    def witness(pause: float) -> bool:
+        return pause < reading_s / 2
+
+    on, off = pause_s(servers["chunked"], 11), pause_s(servers["plain"], 13)
+    print(f"alone {reading_s:.2f} s; pause and E2E: in chunks {on}, whole {off}")
+    assert witness(on[0]) and not witness(off[0])
+
+
+def test_preemption_happens_when_the_pool_is_too_small(servers: dict) -> None:
+    """Witness: the engine's counter. Off twice: enough blocks, and few enough users."""
+    pool: Pool = servers["pool"]
+
+    def preemptions(name: str, users: int, seed: int) -> float:
+        server = servers[name]
+        before = server.counter(OUT)
+        send(server, ask(server, users, PROMPT, REPLY, seed=seed), users)
+        return server.counter(OUT) - before
+
+    on = preemptions("tight", SEATS, 20)
+    enough, few = preemptions("plain", SEATS, 20), preemptions("tight", 8, 21)
+    print(f"preemptions: {on} (predicted {pool.preemptions(SEATS)}), off {enough} and {few}")
+    assert on > 0 and enough == 0 and few == 0
+    assert on <= 2 * pool.preemptions(SEATS)
+
+
+def test_priority_lets_short_requests_pass_long_ones(servers: dict) -> None:
+    """Witness: half of the short requests have ended before half of the long ones have begun."""
+    tight = servers["tight"]
+    lengths = [32] * SEATS * 2 + [6] * SEATS
+
+    def runs(priorities: list[int], seed: int) -> list[Timeline]:
+        asked = ask(tight, len(lengths), 24, 1, seed=seed)
+        rows = zip(asked, lengths, priorities, strict=True)
+        return send(tight, [replace(r, max_tokens=n, extra={**r.extra, "priority": p})
+                            for r, n, p in rows], len(asked))  # fmt: skip
+
+    def witness(found: list[Timeline]) -> bool:
+        long_begins = median(first_visible_s(t) or 0.0 for t in found[: 2 * SEATS])
+        return median(last_visible_s(t) or 0.0 for t in found[2 * SEATS :]) < long_begins
+
+    on, off = runs(lengths, 30), runs([0] * len(lengths), 31)
+    for name, found in (("on", on), ("off", off)):
+        long, short = (median(e2e_s(t) or 0.0 for t in part)
+                       for part in (found[: 2 * SEATS], found[2 * SEATS :]))  # fmt: skip
+        print(f"priority {name}: median E2E of long ones {long:.2f} s, of short ones {short:.2f} s")
+    assert witness(on) and not witness(off)
+
+
+def test_texts_part_only_at_near_ties(servers: dict) -> None:
+    plain = servers["plain"]
+    words = ("rivers", "bread", "clocks", "winter", "trains", "music", "paper", "stars")
+    asked = [Request(f"Write one sentence about {w}. Answer:", model=plain.model_name,
+                     max_tokens=24, endpoint="completions") for w in words]  # fmt: skip
+    alone, again, many = (
+        company.choices(asked[:n], base_url=plain.base_url, concurrency=c)
+        for n, c in ((4, 1), (4, 1), (8, 8))
+    )
+    assert alone == again, "alone nothing may change, not even a digit"
+    shift = max(company.largest_shift(a, b) for a, b in zip(alone, many, strict=False))
+    parted = [(a, company.parting(a, b)) for a, b in zip(alone, many, strict=False)]
+    gaps = [a[at].gap for a, at in parted if at is not None]
+    print(f"{plain.args.dtype}: {len(gaps)} of 4 parted, gaps {gaps}, largest shift {shift:.2g}")
+    assert all(gap <= 2 * shift for gap in gaps)
+
+
+def test_the_closed_loop_is_predicted_and_its_knee_found(servers: dict) -> None:
+    """The hard rule: errors are printed, the knee lies within one step of the sweep."""
+    plain: VllmServer = servers["plain"]
+    config = json.loads((Path(plain.args.model) / "config.json").read_text())
+    spec, dtype = from_hf_config(config), canonical_dtype(plain.args.dtype)
+    points = [StepPoint("decode", b, s) for b, s in ((1, 80), (SEATS, 80), (6, 400))]
+    points += [StepPoint("prefill", 1, n) for n in (64, 256, 640)]
+    found = measure(
+        points, send=lambda r, c: send(plain, r, c), model=plain.model_name, retries=3,
+        prompts=PromptSource(vocab=spec.vocab, longest=1024),
+    )  # fmt: skip
+    formats = {"spec": spec, "weight_bytes": element_bytes(dtype), "kv_dtype": dtype}
+    roof = fit.reached_roof(found, **formats)
+    load = ClosedLoop(fit.fit_step_model(found, roof=roof, **formats), 64, 32, SEATS)
+    users, errors, seen = (1, 2, 4, 8, 16, 24), {"TTFT": [], "TPOT": []}, []
+    for count in users:
+        one = summarize(send(plain, ask(plain, 3 * count, 64, 32, seed=40 + count), count))
+        seen.append(knees.LoadPoint(count, one.output_rate_tok_s.value, one.e2e_s.mean))
+        for name, law, mean in (("TTFT", load.ttft_s(count), one.ttft_s.mean),
+                                ("TPOT", load.tpot_s(count), one.tpot_s.mean)):  # fmt: skip
+            errors[name].append(law / mean - 1)
+            print(f"{count:>3} users, {name}: predicted {1e3 * law:.1f} ms, measured "
+                  f"{1e3 * mean:.1f} ms, error {law / mean - 1:+.1%}")  # fmt: skip
+    knee = knees.power_knee(seen)
+    near = min(users, key=lambda u: abs(u - load.knee_users()))
+    print(f"knee predicted {load.knee_users():.1f}, found {knee}; noise {fit.aa_noise(found):.1%}")
+    assert knee is not None and abs(users.index(int(knee.load)) - users.index(near)) <= 1
+    noise = fit.aa_noise(found) or 0.0
+    assert median(map(abs, errors["TPOT"])) < max(0.20, 2 * noise)
+    assert median(map(abs, errors["TTFT"])) < max(0.30, 2 * noise)
+    crowded, seated = (summarize(send(plain, ask(plain, n, 64, 32, seed=70 + n), n))
+                       for n in (2 * SEATS, SEATS))  # fmt: skip
+    assert crowded.ttft_s.mean > 1.4 * seated.ttft_s.mean, "outside they wait"
+    assert crowded.tpot_s.mean < 1.4 * seated.tpot_s.mean, "inside they do not notice"
