@@ -49,7 +49,7 @@ def served(lab: Lesson, server: Any, *, name: str = "served") -> Served:
     found = lab.observe(name, read)
     if found is None:
         raise UnmeasuredError("nothing is known of the server; its reason is printed above")
-    config = found.pop("config")
-    asked = found.pop("dtype")
+    rest = {key: value for key, value in found.items() if key not in ("config", "dtype")}
+    config, asked = found["config"], found["dtype"]
     dtype = canonical_dtype(config["dtype"] if asked == "auto" else asked)
-    return Served(spec=from_hf_config(config), dtype=dtype, **found)
+    return Served(spec=from_hf_config(config), dtype=dtype, **rest)
