@@ -225,13 +225,10 @@ def write_report(run: BenchRun) -> Path | None:
 def finish(run: BenchRun, report: Path | None, *, console: Console, as_json: bool) -> None:
     """Show the result and leave with the exit code: 0 fine, 1 no data or ended early."""
     from turbo_lab.report.bench_text import print_run, run_to_json
-    from turbo_lab.report.workload_text import print_workload, workload_json
 
     if as_json:
-        data = {**run_to_json(run, report), **workload_json(run.record)}
-        typer.echo(json.dumps(data, indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(run_to_json(run, report), indent=1, ensure_ascii=False))
     else:
-        print_workload(run.record, console)
         print_run(run, report, console)
     if run.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -24,6 +24,7 @@ from turbo_lab.report.plots.resources import (
     plot_panels,
     resource_panels,
 )
+from turbo_lab.report.workload_text import workload_html
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -51,6 +52,7 @@ linear interpolation; failed requests have no latency and are counted above.</p>
 {% endif %}
 {% for figure in latency_figures %}{{ figure | safe }}
 {% endfor %}
+{{ groups | safe }}
 <h2>Validity gates</h2>
 <div class="scroll"><table><thead><tr><th>gate</th><th>state</th><th>detail</th></tr></thead><tbody>
 {% for gate in gates %}<tr><td>{{ gate.name }}</td><td class="{{ gate.word }}">{{ gate.word }}</td>
@@ -88,7 +90,7 @@ def render_run(record: Record, timelines: Sequence[Timeline] = ()) -> str:
         measured=f"Measured {text.readable_time(record.created_at)} on "
         f"{describe_machine(record.environment)}.",
         points=text.POINTS, latencies=latency_rows(record), gates=gate_rows(record),
-        latency_figures=latency_figures(record, timelines),
+        latency_figures=latency_figures(record, timelines), groups=workload_html(record),
         resources=resource_section(observed(record, "resource_curves") or [], timelines),
         facts=facts(record), digest=record.digest,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from turbo_lab.experiment.bench import BenchRun
 from turbo_lab.experiment.gates import BLOCKING
 from turbo_lab.metrics.percentiles import certified, percentile
 from turbo_lab.records.schema import Measurement, Record
+from turbo_lab.report.workload_text import print_workload
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,6 +39,8 @@ def run_to_json(run: BenchRun, report: Path | None) -> dict[str, Any]:
         "slo": observed(record, "slo"),
         "cost": observed(record, "cost"),
         "energy": observed(record, "energy"),
+        "groups": observed(record, "groups"),
+        "attempts": observed(record, "attempts"),
         "gates": [g.model_dump() for g in record.gates],
         "calibration": observed(record, "calibration"),
         "resources": observed(record, "resources"),
@@ -83,6 +86,7 @@ def print_run(run: BenchRun, report: Path | None, console: Console) -> None:
     console.print(_latency_table(record))
     for line in rate_lines(record):
         console.print(line, markup=False, highlight=False)
+    print_workload(record, console)
     console.print(_gate_table(record))
     if not is_valid(record):
         console.print("A blocking gate failed: these numbers are not comparable.", style="red")

@@ -64,11 +64,6 @@ def _index(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.3f}"
 
 
-def workload_json(record: Record) -> dict[str, Any]:
-    """What ``turbo-lab bench --json`` prints of it: ``groups`` and ``attempts``, null if plain."""
-    return {name: observed(record, name) for name in ("groups", "attempts")}
-
-
 def print_workload(record: Record, console: Console) -> None:
     """Tables and lines for a terminal; nothing for a plain run."""
     from rich.table import Table
@@ -85,8 +80,8 @@ def print_workload(record: Record, console: Console) -> None:
         console.print(line, markup=False, highlight=False)
 
 
-def group_html(record: Record) -> str:
-    """The tables for the page, text escaped."""
+def workload_html(record: Record) -> str:
+    """Tables and lines for the page, text escaped; nothing for a plain run."""
     from html import escape
 
     out = []
@@ -102,6 +97,7 @@ def group_html(record: Record) -> str:
             f'<h2>{escape(title)}</h2>\n<div class="scroll"><table><thead><tr>{head}</tr></thead>'
             f"<tbody>\n{body}\n</tbody></table></div>"
         )
+    out += [f"<p>{escape(line)}</p>" for line in workload_lines(record)]
     return "\n".join(out)
 
 

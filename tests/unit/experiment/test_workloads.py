@@ -21,7 +21,8 @@ from turbo_lab.experiment.verify import recorded_plan
 from turbo_lab.metrics.timeline import Timeline
 from turbo_lab.records import store
 from turbo_lab.records.journal import read_rows
-from turbo_lab.report.workload_text import group_html, print_workload, workload_lines
+from turbo_lab.report.bench import render_run
+from turbo_lab.report.workload_text import print_workload, workload_lines
 from turbo_lab.workload.shape import Tenant, Workload
 from turbo_lab.workload.traces import TraceRow
 
@@ -82,7 +83,8 @@ def test_turns_have_a_table_in_text_and_page(talk):
     console = Console(record=True, width=120)
     print_workload(run.record, console)
     assert "By turn" in console.export_text()
-    assert "<h2>By turn</h2>" in group_html(run.record)
+    page = render_run(run.record, run.evidence.timelines)
+    assert page.index("<h2>By turn</h2>") < page.index("<h2>Validity gates</h2>")
 
 
 def test_an_interrupted_conversation_is_asked_anew_and_nothing_counts_twice(tmp_path):
