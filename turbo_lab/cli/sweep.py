@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,13 +57,15 @@ def sweep(
     if rate is None and concurrency is None:
         concurrency = 1
     fixed = {k: parse_scalar(v) for k, v in _pairs(set_).items()}
-    launch, name = _launch(target, key, model=model, mode=mode, fixed=fixed)
     plan = BenchPlan(
-        model=name, requests=requests, rate_req_s=rate, concurrency=concurrency,
+        model=model or "lab", requests=requests, rate_req_s=rate, concurrency=concurrency,
         input_tokens=input_tokens, output_tokens=output_tokens, primary_metric=metric,
         declared={k: v for k, v in fixed.items() if k not in CLIENT_KEYS},
     )  # fmt: skip
+    _check_target(target, key)
     work = SweepPlan(key=key, values=values, plan=plan, restarts=restarts, metric=metric)
+    launch, name = _launch(target, key, model=model, mode=mode, fixed=fixed)
+    work = replace(work, plan=replace(plan, model=name))
     folder = out or Path("runs") / f"sweep-{time.strftime('%Y-%m-%d_%H-%M-%S')}"
     result = execute(work, launch, folder, calibrate=calibrate, as_json=as_json)
     show(result, as_json=as_json)
@@ -76,17 +79,39 @@ def _pairs(words: list[str] | None) -> dict[str, str]:
 
 def parse_vary(text: str) -> tuple[str, tuple[Any, ...]]:
     """``key=v1,v2`` to its parts. Raises UsageError."""
+    from turbo_lab.core.errors import UsageError
     from turbo_lab.experiment.plan import parse_pairs, parse_scalar
 
+    if "=" not in text:
+        raise UsageError(f"--vary {text!r} gives no values. Write for example {text}=1,2,4")
     ((key, values),) = parse_pairs([text], option="--vary").items()
     return key, tuple(parse_scalar(v.strip()) for v in values.split(",") if v.strip())
+
+
+def _check_target(target: str, key: str) -> None:
+    """Refuse what is neither a URL nor ``vllm``, and settings that a running server has for good.
+
+    Raises UsageError.
+    """
+    from turbo_lab.core.errors import UsageError, did_you_mean
+    from turbo_lab.experiment.sweep import CLIENT_KEYS, REPEAT
+
+    if target == "vllm":
+        return
+    if "://" not in target:
+        raise UsageError(f"target is {target!r}. Give a server's URL (http://HOST:PORT) or vllm")
+    allowed = [*CLIENT_KEYS, REPEAT]
+    if key not in allowed:
+        raise UsageError(
+            f"{key!r} is no setting of the load but one of the server: only a sweep of `vllm` can "
+            f"restart it. With a URL vary one of the load.{did_you_mean(key, allowed)}"
+        )
 
 
 def _launch(
     target: str, key: str, *, model: str | None, mode: str, fixed: dict[str, Any]
 ) -> tuple[Launch, str]:
     from turbo_lab.cli.bench import only_model
-    from turbo_lab.core.errors import UsageError
     from turbo_lab.experiment.launch import fresh_vllm, running
     from turbo_lab.experiment.sweep import CLIENT_KEYS, REPEAT
 
@@ -96,11 +121,6 @@ def _launch(
         plain = key in CLIENT_KEYS or key == REPEAT
         dials = resolve_dials(mode)
         return fresh_vllm(dials, key=None if plain else key, model=model, **fixed), "lab"
-    if key not in CLIENT_KEYS and key != REPEAT:
-        raise UsageError(
-            f"{key!r} is a setting of the server: only a sweep of `vllm` can restart it. With a "
-            f"URL vary one of {', '.join(CLIENT_KEYS)}"
-        )
     name = model or only_model(target)
     return running(target, model=name), name
 

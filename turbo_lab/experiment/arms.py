@@ -12,7 +12,7 @@ from typing import Any
 from turbo_lab.core.errors import RecordError, TurboLabError
 from turbo_lab.experiment import settings
 from turbo_lab.experiment.metric_names import MetricName
-from turbo_lab.experiment.run_folder import RECORD_NAME
+from turbo_lab.experiment.run_folder import RECORD_NAME, REQUESTS_NAME
 from turbo_lab.metrics.percentiles import percentile
 from turbo_lab.records import store
 from turbo_lab.records.schema import Gate, Measurement, Record
@@ -45,7 +45,7 @@ class Arm:
             if changed := settings.differences(first, settings.of_record(record)):
                 raise RecordError(
                     f"the runs in {self.path} are not repeats of one configuration: "
-                    f"{', '.join(changed)} differ"
+                    f"{', '.join(changed)} differ. Give the folder of one configuration"
                 )
         return first
 
@@ -76,13 +76,35 @@ def load_arm(path: str | Path) -> Arm:
     """
     place = Path(path).expanduser()
     if place.is_file():
-        return Arm(str(path), (store.load(place),))
+        return Arm(str(path), (_load(place),))
     if (place / RECORD_NAME).is_file():
         return Arm(str(path), (store.load(place / RECORD_NAME),))
     found = sorted(place.glob(f"*/{RECORD_NAME}")) if place.is_dir() else []
     if not found:
-        raise RecordError(f"There is no record at {path}: expected a record, or a run's folder.")
+        raise RecordError(_no_record(path, place))
     return Arm(str(path), tuple(store.load(file) for file in found))
+
+
+def _load(file: Path) -> Record:
+    try:
+        return store.load(file)
+    except RecordError as error:
+        if file.suffix == ".json":
+            raise
+        raise RecordError(f"{error} Give record.json, or the folder of a run.") from error
+
+
+def _no_record(path: str | Path, place: Path) -> str:
+    if (place / REQUESTS_NAME).is_file():
+        return (
+            f"the run in {path} has no record yet: it was cut off. Finish it first with its own "
+            f"options and: turbo-lab bench ... --resume --out {path}"
+        )
+    what = "it holds none" if place.exists() else "it does not exist"
+    return (
+        f"There is no record at {path}: {what}. Give record.json, the folder of a run, or a folder "
+        "of such folders"
+    )
 
 
 def measured(record: Record, metric: MetricName) -> Measurement | None:
@@ -119,7 +141,7 @@ def _why(arm: Arm, metric: MetricName) -> str:
     found = measured(arm.records[0], metric)
     if found is None:
         return f"{arm.path} has no metric {metric.base}"
-    return f"{metric.base} is unmeasured in {arm.path}: {found.reason}"
+    return f"{metric.base} is unmeasured in {arm.path}: {found.reason or 'it has no samples'}"
 
 
 def statistic(values: Sequence[float], metric: MetricName) -> float | None:
@@ -137,12 +159,12 @@ def statistic_of(found: Measurement | None, metric: MetricName) -> float | None:
 
 
 def blocks(found: Measurement, metric: MetricName) -> list[float]:
-    """The metric in 5 to 20 stretches of consecutive samples; empty below five samples."""
+    """The metric in 5 to 20 stretches of consecutive samples; fewer samples stay single."""
     known = [v for v in found.samples if v is not None]
     if not metric.lower_is_better:
         return known  # Already one value per stretch of time.
     if len(known) < LEAST_SAMPLES:
-        return []
+        return known
     count = min(MOST_BLOCKS, max(LEAST_SAMPLES, len(known) // REQUESTS_PER_BLOCK))
     edges = [round(i * len(known) / count) for i in range(count + 1)]
     parts = [known[a:b] for a, b in itertools.pairwise(edges)]

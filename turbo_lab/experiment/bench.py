@@ -27,7 +27,7 @@ from turbo_lab.experiment.preflight import Dialect, learn_dialect, load_tokenize
 from turbo_lab.experiment.progress import Progress, Silent
 from turbo_lab.experiment.requests import build_requests, require_context
 from turbo_lab.experiment.secrets import hide_key
-from turbo_lab.experiment.server_facts import Server, read_server
+from turbo_lab.experiment.server_facts import Server, describe_server, read_server
 from turbo_lab.records import store
 from turbo_lab.records.environment import utc_now
 from turbo_lab.records.journal import Journal
@@ -115,13 +115,6 @@ def _already_done(folder: Path, saved: run_folder.SavedRun) -> BenchRun:
     record = store.load(folder / run_folder.RECORD_NAME)
     evidence = gates.Evidence(plan=saved.plan, timelines=saved.ordered(), lost=saved.lost)
     return BenchRun(record, folder, evidence)
-
-
-def describe_server(server: Server) -> str:
-    """Name, version and model in a few words."""
-    facts = server.engine
-    where = "on this machine" if server.process else "elsewhere"
-    return f"{facts.name} {facts.version or '(version unknown)'}, model {facts.model}, {where}"
 
 
 def _plan_to_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,14 +10,21 @@ from typing import Any, Literal
 
 from turbo_lab.core.errors import TurboLabError
 from turbo_lab.experiment import noise, settings
-from turbo_lab.experiment.arms import LEAST_SAMPLES, Arm, Samples, definition, observed, samples
+from turbo_lab.experiment.arms import (
+    LEAST_SAMPLES,
+    Arm,
+    Samples,
+    definition,
+    observed,
+    samples,
+)
 from turbo_lab.experiment.bootstrap import Difference, median_difference
+from turbo_lab.experiment.caveats import caveats, shared_runs
 from turbo_lab.experiment.gates import BLOCKING
 from turbo_lab.experiment.metric_names import MetricName, metric_name
 from turbo_lab.experiment.quality import agreement
 
 Verdict = Literal["better", "worse", "no difference shown", "cannot tell", "no data"]
-LENGTH_DRIFT, HIT_DRIFT = 0.02, 0.05
 ALIASES = {"rate": "rate_req_s", "batch_size": "max_num_seqs"}
 
 
@@ -96,12 +104,12 @@ def compare(
         declared=declared, attributable=attributable, changed=changed, follows=followed,
         changes=changes, effect=found and found.effect, interval=found and found.interval,
         noise_floor=floor and floor.value, noise_source=floor.source if floor else "no data",
-        values=(found.median_a, found.median_b) if found else (None, None),
+        values=tuple(statistics.median(s.values) if s.values else None for s in (left, right)),
         samples=(left, right), reasons=reasons,
-        caveats=_caveats(a, b, name, (left, right), changed, declared, recorded),
+        caveats=caveats(a, b, name, (left, right), changed, declared, recorded),
         quality=_quality(a, b), arms=(a.path, b.path),
     )  # fmt: skip
-    is_aa = not changed and (declared is None or recorded) and a.path != b.path
+    is_aa = not changed and (declared is None or recorded) and not shared_runs(a, b)
     if store and is_aa and found and not reasons:
         _store(key, result, a, b, folder)
     return result
@@ -206,51 +214,6 @@ def _verdict(
         return "no difference shown"
     grew = found.effect > 0
     return "worse" if grew == name.lower_is_better else "better"
-
-
-def _caveats(
-    a: Arm,
-    b: Arm,
-    name: MetricName,
-    sides: tuple[Samples, Samples],
-    changed: Sequence[str],
-    declared: str | None,
-    recorded: bool,
-) -> tuple[str, ...]:
-    out = []
-    if declared is not None and not recorded:
-        out.append(f"{declared!r} is recorded in neither run, so nothing shows that it changed")
-    elif declared is not None and declared not in changed:
-        out.append(f"{declared!r} is the same in both runs: this is an A/A comparison")
-    if min(s.starts for s in sides) < 2:
-        out.append("one server start a side: a difference between two starts is not in the scatter")
-    named = {r.variables.get("primary_metric") for r in (*a.records, *b.records)}
-    wanted = {str(metric_name(str(n))) for n in named if n}
-    if wanted and str(name) not in wanted:
-        out.append(f"the metric named before the run was {', '.join(sorted(wanted))}")
-    elif not wanted:
-        out.append("no metric was named before the run (--primary)")
-    out += _drifts(a, b)
-    for label, arm in (("A", a), ("B", b)):
-        warned = [g for g in arm.gates() if g.passed is False and g.name not in BLOCKING]
-        out += [f"{label}: {g.name}: {g.detail}" for g in warned]
-    commits = {r.environment.git_commit for r in (*a.records, *b.records)}
-    if len(commits) > 1:
-        out.append("the runs were made with different commits of this toolkit")
-    return tuple(dict.fromkeys(out))
-
-
-def _drifts(a: Arm, b: Arm) -> list[str]:
-    """Work that was not equal although it was asked to be."""
-    out = []
-    for key, what in (("output_tokens_mean", "output"), ("input_tokens_mean", "input")):
-        left, right = a.mean_of("lengths", key), b.mean_of("lengths", key)
-        if left and right and abs(right / left - 1) > LENGTH_DRIFT:
-            out.append(f"{what}-length drift: {left:.1f} against {right:.1f} tokens")
-    hits = a.mean_of("resources", "prefix_hit_rate"), b.mean_of("resources", "prefix_hit_rate")
-    if hits[0] is not None and hits[1] is not None and abs(hits[1] - hits[0]) > HIT_DRIFT:
-        out.append(f"prefix-hit drift: {hits[0]:.1%} against {hits[1]:.1%}")
-    return out
 
 
 def _quality(a: Arm, b: Arm) -> dict[str, Any] | None:

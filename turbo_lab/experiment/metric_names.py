@@ -62,13 +62,14 @@ def metric_name(text: str) -> MetricName:
         elif match["p"]:
             statistic = float(match["p"])
     wanted = _ALIASES.get(wanted, wanted)
-    for candidate in (wanted, f"{wanted}_s"):
+    possible = statistic is None or 0 < statistic < 100
+    for candidate in (wanted, f"{wanted}_s") if possible else ():
         if candidate in PER_REQUEST:
             return MetricName(candidate, statistic)
         if candidate in PER_WINDOW:
             return MetricName(candidate, 50.0)
     allowed = [*PER_REQUEST, *PER_WINDOW, *_ALIASES]
     raise UsageError(
-        f"metric {text!r}.{did_you_mean(wanted, allowed)} Add .p95, .p99 or .mean for another "
-        "statistic than the median."
+        f"metric {text!r}.{did_you_mean(wanted, allowed)} Add .p95, .p99 (above 0, below 100) or "
+        ".mean for another statistic than the median."
     )

@@ -72,6 +72,13 @@ def read_server(target: Target, *, model: str | None = None) -> Server:
     )
 
 
+def describe_server(server: Server) -> str:
+    """Name, version and model in a few words."""
+    facts = server.engine
+    where = "on this machine" if server.process else "elsewhere"
+    return f"{facts.name} {facts.version or '(version unknown)'}, model {facts.model}, {where}"
+
+
 def _model_rows(answer: Any) -> list[dict[str, Any]]:
     rows = answer.get("data") if isinstance(answer, Mapping) else None
     return [r for r in rows if isinstance(r, dict)] if isinstance(rows, list) else []

@@ -13,6 +13,7 @@ from turbo_lab.core.errors import EngineError, RecordError, TurboLabError, Usage
 from turbo_lab.experiment.arms import Arm, load_arm
 from turbo_lab.experiment.bench import Options, run_bench
 from turbo_lab.experiment.compare import Comparison, compare
+from turbo_lab.experiment.metric_names import metric_name
 from turbo_lab.experiment.plan import BenchPlan, Scalar
 from turbo_lab.experiment.run_folder import RECORD_NAME, REQUESTS_NAME
 from turbo_lab.records import store
@@ -56,6 +57,10 @@ class SweepPlan:
             raise UsageError(f"a sweep needs two different values or more, not {self.values!r}")
         if self.restarts < 1:
             raise UsageError(f"restarts is {self.restarts}, it must be at least 1")
+        metric_name(self.metric)
+        for value in self.values:
+            _check_value(self.key, value)
+            self.plan_for(value)  # Refuses what no run can have.
 
     @property
     def on_client(self) -> bool:
@@ -95,6 +100,15 @@ class SweepResult:
     arms: dict[str, Arm]
     comparisons: tuple[Comparison, ...] = ()
     failures: tuple[Failure, ...] = field(default=())
+
+
+def _check_value(key: str, value: Scalar) -> None:
+    """Settings of the load are numbers. Raises UsageError."""
+    name = CLIENT_KEYS.get(key)
+    kinds: tuple[type, ...] = (int, float) if name == "rate_req_s" else (int,)
+    if name and (isinstance(value, bool) or not isinstance(value, kinds)):
+        what = "numbers" if float in kinds else "whole numbers"
+        raise UsageError(f"{key} takes {what}, not {value!r}: for example {key}=1,2,4")
 
 
 def counterbalanced(values: Sequence[Scalar], *, rounds: int) -> list[tuple[int, Scalar]]:

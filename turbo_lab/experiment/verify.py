@@ -10,7 +10,14 @@ from typing import Literal
 
 from turbo_lab.core.errors import RecordError, UsageError
 from turbo_lab.experiment import noise, settings
-from turbo_lab.experiment.arms import Arm, measured, observed, samples, statistic_of
+from turbo_lab.experiment.arms import (
+    LEAST_SAMPLES,
+    Arm,
+    measured,
+    observed,
+    samples,
+    statistic_of,
+)
 from turbo_lab.experiment.bench import Options, run_bench
 from turbo_lab.experiment.gates import BLOCKING
 from turbo_lab.experiment.metric_names import MetricName, metric_name
@@ -63,12 +70,12 @@ def interval(
     arm = Arm("record", (record,))
     found = samples(arm, name)
     value = statistic_of(measured(record, name), name)
-    if value is None or len(found.values) < 2:
+    if value is None or len(found.values) < LEAST_SAMPLES:
         return None
     key = noise.floor_key(record, metric=str(name), unit=found.unit)
     floor = noise.noise_floor(key, arms=(found.values,), one_start=True, folder=folder).value
     half = (floor**2 + (MARGIN * error_of_median(found.values)) ** 2) ** 0.5
-    return value * (1 - half), value * (1 + half)
+    return max(0.0, value * (1 - half)), value * (1 + half)
 
 
 def chosen_metrics(record: Record, asked: Sequence[str]) -> list[MetricName]:
@@ -92,10 +99,11 @@ def verify_record(
     ``base_url``: default is the recorded address.
 
     Raises:
-        UsageError: the record is no benchmark run.
+        UsageError: the record is no benchmark run, or a metric has no such name.
         EngineError: the server does not answer.
     """
     plan, url = recorded_plan(record), base_url or recorded_url(record)
+    names = chosen_metrics(record, metrics)
     folder = out or Path(tempfile.mkdtemp(prefix="turbo-lab-verify-"))
     options = options or Options()
     run = run_bench(url, plan=plan, out=folder, options=replace(options, study=record.study))
@@ -105,10 +113,7 @@ def verify_record(
         for gate in run.record.gates
         if gate.passed is False and gate.name in BLOCKING
     )
-    checks = tuple(
-        check(record, run.record, name, blocked=bool(reasons))
-        for name in chosen_metrics(record, metrics)
-    )
+    checks = tuple(check(record, run.record, name, blocked=bool(reasons)) for name in names)
     return Verification(checks, tuple(changed), reasons, str(folder), record.digest)
 
 

@@ -140,3 +140,20 @@ def test_wrong_sweeps_are_refused():
         plan(restarts=0)
     with pytest.raises(UsageError, match="Did you mean 'max_num_seqs'"):
         fresh_vllm(Dials("cpu", "smoke", "x"), key="max_num_seq")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"key": "concurrency", "values": (1, "x")}, "concurrency takes whole numbers, not 'x'"),
+        ({"key": "concurrency", "values": (1, 1.5)}, "whole numbers, not 1.5"),
+        ({"key": "concurrency", "values": (1, True)}, "whole numbers, not True"),
+        ({"key": "rate", "values": (1.5, "fast")}, "rate takes numbers"),
+        ({"key": "concurrency", "values": (1, 0)}, "at least 1"),
+        ({"metric": "speed"}, "metric 'speed'"),
+        ({"metric": "ttft.p0"}, "above 0, below 100"),
+    ],
+)
+def test_values_that_no_run_can_have_are_refused_before_the_first(fields, words):
+    with pytest.raises(UsageError, match=words):
+        plan(**fields)

@@ -62,3 +62,8 @@ def test_what_cannot_be_run_again_is_told(runs, tmp_path):
         verify_record(seal(runs["a"].record.model_copy(update={"observations": kept})))
     with pytest.raises(EngineError, match="cannot connect"):
         verify_record(made_run(tmp_path / "x").record, base_url="http://127.0.0.1:9")
+
+
+def test_a_wrong_metric_is_refused_before_anything_is_run(runs):
+    with pytest.raises(UsageError, match="metric 'speed'"):
+        verify_record(runs["a"].record, base_url="http://127.0.0.1:9", metrics=["speed"])
