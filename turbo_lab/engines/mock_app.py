@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from turbo_lab.engines.mock_http import HttpConnection
-from turbo_lab.engines.mock_script import Reply, Script
+from turbo_lab.engines.mock_script import Reply, Script, speak
+
+PLANS_KEPT = 32
 
 
 @dataclass
@@ -43,6 +46,8 @@ class MockApp:
         """Begin with this script; the log is kept."""
         self.script = script
         self._served: dict[str, int] = {}
+        # Written once per kind of request: making JSON would be the mock's largest cost.
+        self._say = functools.lru_cache(PLANS_KEPT)(functools.partial(speak, model=script.model))
         self._slots = asyncio.Semaphore(script.slots) if script.slots else None
 
     def _pick(self, request_id: str | None, body: bytes) -> Reply:
@@ -121,7 +126,7 @@ class MockApp:
         entry.status = reply.status
         http.head(reply.status, content_type=reply.content_type)
         chat = entry.path.endswith("chat/completions")
-        for step in reply.plan(entry.body, chat=chat, model=self.script.model):
+        for step in reply.plan(entry.body, chat=chat, say=self._say):
             due += step.after_s
             if step.after_s:
                 await _until(due)

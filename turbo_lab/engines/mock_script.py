@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -83,11 +83,11 @@ class Reply:
         if self.end not in get_args(End):
             raise UsageError(f"end is {self.end!r}.{did_you_mean(self.end, list(get_args(End)))}")
 
-    def plan(self, body: Mapping[str, Any], *, chat: bool, model: str) -> Iterator[Step]:
-        """The steps for this request."""
-        if self.speech is not None:
-            yield from speak(self.speech, body, chat=chat, model=model)
-        yield from self.steps
+    def plan(self, body: Mapping[str, Any], *, chat: bool, say: Say) -> Sequence[Step]:
+        """The steps for this request; ``say`` is ``speak`` with a model, perhaps with a memory."""
+        if self.speech is None:
+            return self.steps
+        return (*say(self.speech, wanted(self.speech, body, chat=chat)), *self.steps)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -190,42 +190,61 @@ def payload(
     return out
 
 
-def speak(speech: Speech, body: Mapping[str, Any], *, chat: bool, model: str) -> Iterator[Step]:
-    """The steps of a Speech for one request body."""
+@dataclass(frozen=True)
+class Wanted:
+    """What of a request shapes a Speech: equal wants get equal steps."""
+
+    words: int
+    tokens: int
+    usage: Literal["none", "final", "every"]
+    chat: bool
+
+
+Say = Callable[[Speech, Wanted], Sequence[Step]]
+
+
+def wanted(speech: Speech, body: Mapping[str, Any], *, chat: bool) -> Wanted:
+    """Read a request body."""
     options = body.get("stream_options") or {}
-    words = _prompt_words(body)
-    total = int(body.get("max_tokens") or body.get("max_completion_tokens") or speech.tokens)
     asked = speech.usage == "asked" and options.get("include_usage")
-    every = asked and options.get("continuous_usage_stats")
+    return Wanted(
+        words=_prompt_words(body),
+        tokens=int(body.get("max_tokens") or body.get("max_completion_tokens") or speech.tokens),
+        usage="none"
+        if not asked
+        else "every"
+        if options.get("continuous_usage_stats")
+        else "final",
+        chat=chat,
+    )
+
+
+def speak(speech: Speech, want: Wanted, *, model: str) -> tuple[Step, ...]:
+    """The steps of a Speech for one request."""
+    out, every, total = [], want.usage == "every", want.tokens
 
     def usage(done: int) -> dict[str, int]:
-        return {"prompt_tokens": words, "completion_tokens": done, "total_tokens": words + done}
+        whole = want.words + done
+        return {"prompt_tokens": want.words, "completion_tokens": done, "total_tokens": whole}
 
-    wait_s = speech.ttft_s + words * speech.prefill_s_per_word
-    if chat and speech.role_chunk:
-        yield event(
-            payload(role=True, usage=usage(0) if every else None, model=model), after_s=wait_s
-        )
+    wait_s = speech.ttft_s + want.words * speech.prefill_s_per_word
+    if want.chat and speech.role_chunk:
+        data = payload(role=True, usage=usage(0) if every else None, model=model)
+        out.append(event(data, after_s=wait_s))
         wait_s = 0.0
     done = 0
     while done < total:
         size = min(speech.tokens_per_chunk, total - done)
         done += size
         text = "".join(f" t{i}" for i in range(done - size, done))
-        yield event(
-            payload(
-                text,
-                chat=chat,
-                finish="length" if done == total else None,
-                usage=usage(done) if every else None,
-                model=model,
-            ),
-            after_s=wait_s,
-        )
+        ends = "length" if done == total else None
+        counted = usage(done) if every else None
+        data = payload(text, chat=want.chat, finish=ends, usage=counted, model=model)
+        out.append(event(data, after_s=wait_s))
         wait_s = speech.gap_s
-    if asked:
-        yield event(payload(chat=chat, usage=usage(total), model=model))
-    yield event("[DONE]")
+    if want.usage != "none":
+        out.append(event(payload(chat=want.chat, usage=usage(total), model=model)))
+    return (*out, event("[DONE]"))
 
 
 def _prompt_words(body: Mapping[str, Any]) -> int:
