@@ -86,8 +86,9 @@ def _compressed(config: Fields, ignored: tuple[str, ...]) -> WeightFormat | None
     else:
         block = (1, 0) if strategy == "channel" else (0, 0)
     width = 2 if bits < 8 else _FP32_BYTES
+    zero_bits = 0 if weights.get("symmetric", True) else bits  # packed like the weights
     name = f"{weights.get('type', 'int')}{bits} per {strategy}"
-    return WeightFormat(name, bits, block, width, 0, ignored)
+    return WeightFormat(name, bits, block, width, zero_bits, ignored)
 
 
 def _modelopt(config: Fields, ignored: tuple[str, ...]) -> WeightFormat | None:

@@ -11,8 +11,8 @@ import pytest
 
 from turbo_lab.core.errors import UsageError
 from turbo_lab.engines.local_model import tensor_bytes
-from turbo_lab.models.quantization import weight_format
 from turbo_lab.models.spec import from_hf_config
+from turbo_lab.models.weights import weight_bytes
 from turbo_lab.numerics.quantized import dequantize, quantize
 from turbo_lab.numerics.schemes import Scheme
 from turbo_lab.precision.weights.export import (
@@ -61,8 +61,8 @@ def test_file_is_as_large_as_predicted(
     assert (folder / "tokenizer.json").exists()
     config = json.loads((folder / "config.json").read_text())
     assert config["dtype"] == "bfloat16"
-    known = weight_format(from_hf_config(config))
-    assert known is not None and known.bits == scheme.number.bits
+    known = weight_bytes(from_hf_config(config))  # what notebook 01 predicts from config.json
+    assert known is not None and known.plain + known.packed + known.scales == made.bytes
     with pytest.raises(UsageError, match="exists; remove it"):
         export_checkpoint(made, folder, source=source)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "source"]  # nothing half-written
