@@ -116,7 +116,8 @@ def load_run(folder: str | Path) -> SavedRun:
         elif kind == "end" and sessions:
             sessions[-1] = replace(sessions[-1], end=row["how"])
         elif kind == "anew":
-            restarted += len([timelines.pop(i) for i in row["indexes"] if i in timelines])
+            stale = [timelines.pop(i) for i in row["indexes"] if i in timelines]
+            restarted += sum(t.sent_s is not None for t in stale)
         elif kind == "request":
             timeline = shifted(Timeline.from_dict(row["timeline"]), shift_s)
             end_s = max(end_s, timeline.closed_s or 0.0)

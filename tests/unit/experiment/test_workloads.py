@@ -11,7 +11,7 @@ from rich.console import Console
 from turbo_lab.core.errors import UsageError
 from turbo_lab.engines.mock_script import Reply, Script, Speech
 from turbo_lab.engines.mock_server import MockServer
-from turbo_lab.experiment import asked, gates
+from turbo_lab.experiment import asked, gates, run_folder
 from turbo_lab.experiment.arms import observed
 from turbo_lab.experiment.bench import run_bench
 from turbo_lab.experiment.plan import BenchPlan
@@ -105,6 +105,25 @@ def test_an_interrupted_conversation_is_asked_anew_and_nothing_counts_twice(tmp_
     saved = load_run(tmp_path)
     assert saved.restarted == 4 and saved.missing() == [] and observed(run.record, "summary")[
         "attempted"] == 12  # fmt: skip
+
+
+def test_a_conversation_whose_server_died_is_missing_as_a_whole(tmp_path):
+    plan = quick_plan(**{**TALK, "requests": 6})
+    turns = [
+        Timeline(sent_s=1.0, status_code=200, closed_s=2.0),
+        Timeline(sent_s=2.0, closed_s=3.0, error="the connection broke: reset"),
+        Timeline(error="not sent: turn 2 of this conversation failed (the connection broke)"),
+    ]
+    with run_folder.begin(tmp_path, {"plan": plan.to_dict(), "server": {}}) as journal:
+        journal.append({"kind": "session", "started_at": "now", "clock_s": 0.0})
+        for index, one in enumerate(turns):
+            journal.append(run_folder.request_row(index, one))
+        saved = load_run(tmp_path)
+        assert saved.missing() == [0, 1, 2, 3, 4, 5] and saved.stale() == [0, 2]
+        journal.append({"kind": "anew", "indexes": saved.stale()})
+    saved = load_run(tmp_path)
+    assert (saved.lost, saved.restarted) == (1, 1), "a turn that was never sent is not asked anew"
+    assert list(saved.timelines) == [1]
 
 
 def test_a_failed_turn_is_no_reason_to_ask_the_conversation_again(tmp_path):
