@@ -58,6 +58,28 @@ def _gpu_energy_j(rows: Rows, index: int) -> float | None:
     return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(power))
 
 
+def other_cores(rows: Rows, *, cores: int) -> float | None:
+    """Processor cores that neither client nor server used, mean over the run.
+
+    Machine time (``cpu_percent`` of ``cores``) minus the growth of the processor time of the
+    sampled processes; None where it was not sampled, or a sampled process came or went.
+    """
+    if len(rows) < 2 or rows[-1]["t_s"] <= rows[0]["t_s"]:
+        return None
+    busy_s = 0.0
+    for before, after in itertools.pairwise(rows):
+        percent = after.get("cpu_percent")
+        if percent is None:
+            return None
+        busy_s += percent / 100 * cores * (after["t_s"] - before["t_s"])
+    for name in rows[0].get("processes") or {}:
+        seen = [value for _, value in column(rows, "processes", name, "cpu_s")]
+        if len(seen) < len(rows) or seen[-1] < seen[0]:
+            return None
+        busy_s -= seen[-1] - seen[0]
+    return max(0.0, busy_s) / (rows[-1]["t_s"] - rows[0]["t_s"])
+
+
 def describe(rows: Rows) -> dict[str, Any]:
     """Means and peaks over the run; None where nothing was sampled."""
     client = [v for _, v in column(rows, "processes", "client", "cores")]

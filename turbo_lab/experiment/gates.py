@@ -6,6 +6,7 @@ those whose failure makes a comparison answer "cannot tell"; the others are warn
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ RATE_TOLERANCE = 0.05
 LAG_FLOOR_S, LAG_SHARE = 0.005, 0.10
 CLIENT_CORES_LIMIT = 0.85
 HIT_LIMIT = 0.10
+OTHERS_SHARE = 0.10
 PREEMPTIONS = ("vllm:num_preemptions_total", "vllm:num_preemptions", "sglang:num_retracted_reqs")
 HITS = ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")
 QUERIES = ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")
@@ -58,7 +60,7 @@ def judge_gates(evidence: Evidence) -> tuple[Gate, ...]:
     """All gates of one run."""
     checks = (
         _complete, _failures, _server_up, _output_length, _input_length, _achieved_rate, _client,
-        _prefix_hits, _preemptions, _samples,
+        _prefix_hits, _preemptions, _quiet, _samples,
     )  # fmt: skip
     found = tuple(check(evidence) for check in checks)
     return (*found, _retries(evidence)) if evidence.plan.retries else found
@@ -218,6 +220,20 @@ def _preemptions(e: Evidence) -> Gate:
     if count is None:
         return _gate("preemptions", None, "the engine does not count them")
     return _gate("preemptions", count == 0, f"{count:.0f} preemptions during the run")
+
+
+def _quiet(e: Evidence) -> Gate:
+    """Other work on the machine slows server and client, and a later run may meet none of it."""
+    cores = os.cpu_count() or 1
+    others = resources.other_cores(e.resources, cores=cores)
+    if others is None:
+        return _gate("quiet machine", None, "the processor time of all processes was not sampled")
+    known = "client and server" if "server" in e.resources[0]["processes"] else "the client"
+    return _gate(
+        "quiet machine", others <= OTHERS_SHARE * cores,
+        f"processes other than {known} used {others:.2f} of {cores} cores, "
+        f"limit {OTHERS_SHARE * cores:.2f}",
+    )  # fmt: skip
 
 
 def _samples(e: Evidence) -> Gate:

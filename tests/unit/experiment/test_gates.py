@@ -124,3 +124,22 @@ def test_energy_of_a_run_comes_with_its_denominator(runs):
     assert found["energy_j"] == 100.0
     assert found["kwh_per_million_output_tokens"] == pytest.approx(100 / 3.6e6 / 120 * 1e6)
     assert found["definition"] == "100 J over the run / delivered output tokens"
+
+
+def test_other_work_on_the_machine_is_a_warning(judged, monkeypatch):
+    monkeypatch.setattr(gates.os, "cpu_count", lambda: 4)
+
+    def rows(percent):
+        used = {"client": {"cpu_s": 1.0}, "server": {"cpu_s": 10.0}}
+        later = {"client": {"cpu_s": 1.5}, "server": {"cpu_s": 11.5}}  # 2 of 4 cores for 1 s
+        return [{"t_s": 0.0, "cpu_percent": 0.0, "processes": used},
+                {"t_s": 1.0, "cpu_percent": percent, "processes": later}]  # fmt: skip
+
+    found = judged(resources=rows(100.0))["quiet machine"]
+    assert found.passed is False and "client and server used 2.00 of 4 cores" in found.detail
+    assert "quiet machine" not in gates.BLOCKING
+    assert judged(resources=rows(59.0))["quiet machine"].passed is True
+    assert judged()["quiet machine"].passed is None
+    gone = rows(59.0)
+    gone[1]["processes"] = {"client": {"cpu_s": 1.5}}
+    assert judged(resources=gone)["quiet machine"].passed is None
