@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 CHUNKS = 16  # output tokens of each reply, one a chunk
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Client:
     """A client: its command for a rate, and how to read its TTFTs (s) and error count."""
 
     name: str
+    version: str
     command: Callable[[str, float, int, Path], list[str]]
     read: Callable[[Path], tuple[list[float], int]]
     env: dict[str, str] = field(default_factory=dict)
     cwd: Path | None = None
 
 
-def ours() -> Client:
+def said_version(program: str) -> str:
+    """What ``program --version`` ends with."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=120)
+    words = said.stdout.split()
+    return words[-1] if words else "(version unknown)"
+
+
+def ours(name: str) -> Client:
     """``turbo-lab bench``, with its journal and its sampler."""
 
     def command(url: str, rate: float, count: int, folder: Path) -> list[str]:
@@ -38,10 +48,10 @@ def ours() -> Client:
         found = next(m for m in record["measurements"] if m["name"] == "ttft_s")["samples"]
         return [v for v in found if v is not None], found.count(None)
 
-    return Client("turbo-lab", command, read)
+    return Client(name, metadata.version("turbo-lab"), command, read)
 
 
-def vllm(tokenizer: str) -> Client:
+def vllm(tokenizer: str, version: str) -> Client:
     """``vllm bench serve`` of the installed vLLM."""
 
     def command(url: str, rate: float, count: int, folder: Path) -> list[str]:
@@ -60,11 +70,11 @@ def vllm(tokenizer: str) -> Client:
         good = [t for t, e in zip(raw["ttfts"], raw["errors"], strict=True) if not e]
         return good, len(raw["ttfts"]) - len(good)
 
-    return Client("vllm bench serve", command, read, {"VLLM_LOGGING_LEVEL": "ERROR"})
+    return Client("vllm bench serve", version, command, read, {"VLLM_LOGGING_LEVEL": "ERROR"})
 
 
 def guidellm(program: str, tokenizer: str) -> Client:
-    """GuideLLM 0.8."""
+    """GuideLLM; its options as of 0.8."""
 
     def command(url: str, rate: float, count: int, folder: Path) -> list[str]:
         return [
@@ -82,11 +92,11 @@ def guidellm(program: str, tokenizer: str) -> Client:
         totals = run["metrics"]["request_totals"]
         return [t / 1e3 for t in good if t is not None], totals["errored"] + totals["incomplete"]
 
-    return Client("GuideLLM", command, read, {"HF_HUB_OFFLINE": "1"})
+    return Client("GuideLLM", said_version(program), command, read, {"HF_HUB_OFFLINE": "1"})
 
 
 def aiperf(program: str, tokenizer: str, home: Path) -> Client:
-    """AIPerf 0.13; its tokenizer must look like a hub name, so a link is made."""
+    """AIPerf; its options as of 0.13. The tokenizer must look like a hub name: a link is made."""
     link = home / "lab" / "model"
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(tokenizer)
@@ -106,4 +116,4 @@ def aiperf(program: str, tokenizer: str, home: Path) -> Client:
                 if not r.get("error")]  # fmt: skip
         return good, len(rows) - len(good)
 
-    return Client("AIPerf", command, read, cwd=home)
+    return Client("AIPerf", said_version(program), command, read, cwd=home)
