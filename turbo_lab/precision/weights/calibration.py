@@ -42,20 +42,16 @@ def calibration_folder() -> Path:
     return repository_root() / "data" / "prompts"
 
 
-def token_windows(tokenizer: Any, texts: Sequence[str], *, window_tokens: int) -> list[Any]:
-    """Texts as tensors [window_tokens] of token ids, cut one after the other; the last is shorter.
+def token_windows(ids: Any, *, window_tokens: int) -> list[Any]:
+    """Token ids [tokens] cut into windows, one after the other; a last single token is left out.
 
-    Raises UsageError for a window below two tokens or texts without tokens.
+    Raises UsageError for a window below two tokens or a text with fewer than two.
     """
     if window_tokens < 2:
         raise UsageError(f"window_tokens is {window_tokens}; it must be at least 2")
-    windows = []
-    for text in texts:
-        ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"][0]
-        windows += [part for part in ids.split(window_tokens) if len(part) > 1]
-    if not windows:
-        raise UsageError("the calibration texts hold no tokens")
-    return windows
+    if len(ids) < 2:
+        raise UsageError(f"the calibration text holds {len(ids)} tokens; it needs at least 2")
+    return [part for part in ids.split(window_tokens) if len(part) > 1]
 
 
 def collect_inputs(
