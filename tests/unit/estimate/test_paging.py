@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from turbo_lab.core.errors import UsageError
 from turbo_lab.core.host import repository_root
 from turbo_lab.estimate.allocators import Buddies, FirstFit, Pages, Slabs
-from turbo_lab.estimate.occupancy import Occupancy, occupancy
+from turbo_lab.estimate.occupancy import Occupancy, occupancy, snapshot
 from turbo_lab.estimate.paging import (
     Lengths,
     Shares,
@@ -133,3 +133,17 @@ def test_bad_input_is_named(chat: list[Lengths]) -> None:
         paged_shares([Lengths(10, 0)], block_tokens=16)
     with pytest.raises(UsageError, match="no requests"):
         paged_shares([], block_tokens=16)
+
+
+def test_a_snapshot_shows_whole_blocks_that_hold_their_tokens(chat: list[Lengths]) -> None:
+    found = snapshot(chat, Pages(PLACES, block_tokens=64), steps=50)
+    assert len(found) > 10
+    for key, (spans, stored) in found.items():
+        held = sum(length for _, length in spans)
+        assert chat[key].prompt_tokens <= stored <= held < stored + 64 + 1
+    places = [
+        p for spans, _ in found.values() for start, n in spans for p in range(start, start + n)
+    ]
+    assert len(places) == len(set(places)) <= PLACES
+    with pytest.raises(UsageError, match="too few for 500 steps"):
+        snapshot(chat[:3], Pages(PLACES, block_tokens=64), steps=500)
