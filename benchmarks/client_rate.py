@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -141,6 +142,10 @@ def table(results: Mapping[str, Sequence[Outcome]]) -> str:
         after = "" if found[-1].sustained else f"{found[-1].rate:.0f}: {verdict(found[-1])}"
         out.append(f"{name:32} {best[name]:10.0f} {ms(top.lag_p99_s):>8} "
                    f"{per_thousand_ms(top):24.0f} {top.errors:6}  {after}")  # fmt: skip
+    others = [o.others_busy for found in results.values() for o in found if o.others_busy]
+    if others:
+        middle = statistics.median(others)
+        out.append(f"other processes took {middle:.0%} of the machine (median of the runs)")
     return "\n".join(out + ratio_lines(best, results))
 
 

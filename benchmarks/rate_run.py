@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Outcome:
         tokens: streamed by the mock.
         mock_busy: share of its core that the mock used while requests ran.
         mock_late_p99_s: how far the mock's first chunks lay behind its own script.
+        others_busy: share of the machine that other processes took meanwhile.
     """
 
     rate: float
@@ -50,6 +52,7 @@ class Outcome:
     tokens: int
     mock_busy: float | None = None
     mock_late_p99_s: float | None = None
+    others_busy: float | None = None
 
     @property
     def sustained(self) -> bool:
@@ -80,9 +83,10 @@ def one_run(client: Client, rate: float, count: int, home: Path) -> Outcome:
     try:
         assert mock.stdout is not None
         url, watched = mock.stdout.readline().split()[-1], psutil.Process(mock.pid)
-        before_s = sum(watched.cpu_times()[:2])
+        before_s, began_s, used_s = sum(watched.cpu_times()[:2]), time.monotonic(), machine_cpu_s()
         cpu_s = run_client(client, url, rate, count, folder, core=cores[0])
         mock_cpu_s = sum(watched.cpu_times()[:2]) - before_s
+        wall_s, all_s = time.monotonic() - began_s, machine_cpu_s() - used_s
         log = json.loads(http_get(url, "/mock/log", timeout_s=60)[1])
     finally:
         mock.terminate()
@@ -93,7 +97,15 @@ def one_run(client: Client, rate: float, count: int, home: Path) -> Outcome:
         tail = (folder / "client.log").read_text(errors="replace")[-1500:]
         print(f"{client.name} at {rate:g}/s left no result: {error!r}\n{tail}", file=sys.stderr)
         return Outcome(rate, None, None, None, count, cpu_s, 0)
-    return judge(rate, count, log[-count:], ttfts, errors, cpu_s=cpu_s, mock_cpu_s=mock_cpu_s)
+    seen = judge(rate, count, log[-count:], ttfts, errors, cpu_s=cpu_s, mock_cpu_s=mock_cpu_s)
+    others_s = max(0.0, all_s - cpu_s - mock_cpu_s)
+    return replace(seen, others_busy=others_s / (wall_s * (psutil.cpu_count() or 1)))
+
+
+def machine_cpu_s() -> float:
+    """CPU seconds of all processes since the machine started, waiting for disks left out."""
+    times = psutil.cpu_times()
+    return sum(times) - times.idle - getattr(times, "iowait", 0.0)
 
 
 def run_client(
