@@ -1,0 +1,175 @@
+"""Paging and prefix reuse on live engines: each witness holds when on and fails when off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turbo_lab.course.held import held_blocks
+from turbo_lab.engines import local_model
+from turbo_lab.engines.args import VllmArgs
+from turbo_lab.engines.kv_watch import KvWatch, count_blocks, reset_prefix_cache
+from turbo_lab.engines.vllm_server import VllmServer
+from turbo_lab.estimate.prefix import PrefixCache, offload_hit_tokens, tenants_that_fit
+from turbo_lab.experiment.offload import ask_for_native_offload
+from turbo_lab.experiment.prefix import (
+    PrefixCase,
+    Tenants,
+    ask_in_turn,
+    prefix_cases,
+    prompt_request,
+    with_count,
+)
+from turbo_lab.models.spec import from_hf_config
+from turbo_lab.workload.prompts import token_id_prompts
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+BLOCK, BLOCKS, PREFIX_BLOCKS, REST = 128, 24, 4, 64
+REPLY = 40
+
+
+@pytest.fixture(scope="module")
+def args() -> VllmArgs:
+    pytest.importorskip("vllm", reason="needs the cpu environment")
+    return VllmArgs.make(model=local_model.resolve_model(), dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def vocab(args: VllmArgs) -> int:
+    return from_hf_config(json.loads((Path(args.model) / "config.json").read_text())).vocab
+
+
+@pytest.fixture(scope="module")
+def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KvWatch]:
+    watch = KvWatch.at(tmp_path_factory.mktemp("kv")).make()
+    yield watch
+    watch.remove()
+
+
+@pytest.fixture(scope="module")
+def on(args: VllmArgs, watch: KvWatch) -> Iterator[VllmServer]:
+    with VllmServer(watch.args(args, pool_blocks=BLOCKS, block_tokens=BLOCK)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def off(args: VllmArgs) -> Iterator[VllmServer]:
+    with VllmServer(args) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cases(vocab: int) -> tuple[PrefixCase, ...]:
+    return prefix_cases(block_tokens=BLOCK, vocab_size=vocab, seed=21)
+
+
+def assert_hits(cases: tuple[PrefixCase, ...], server: VllmServer) -> list[Any]:
+    """The witness that a prefix cache is on: every pair finds what the rule says."""
+    told = [case.play(server, output_tokens=6) for case in cases]
+    for case, asked in zip(cases, told, strict=True):
+        assert asked.hits.hit_tokens == case.predicted(block_tokens=BLOCK), case.name
+        assert asked.hits.queried_tokens == len(case.second)
+    return told
+
+
+def test_hits_are_the_rule_with_the_cache_and_not_without(
+    cases: tuple[PrefixCase, ...], on: VllmServer, off: VllmServer
+) -> None:
+    with_cache = assert_hits(cases, on)
+    assert [a.cached_tokens[0] for a in with_cache] == [
+        case.predicted(block_tokens=BLOCK) for case in cases
+    ]
+    with pytest.raises(AssertionError, match="whole_blocks"):
+        assert_hits(cases, off)
+    without = [case.play(off, output_tokens=6) for case in cases]
+    assert sum(a.hits.hit_tokens for a in without) == 0
+    assert [a.texts for a in without] == [a.texts for a in with_cache]
+
+
+def test_shared_blocks_are_one_block_in_the_engines_own_tables(
+    vocab: int, on: VllmServer, watch: KvWatch
+) -> None:
+    base, a, b, other = token_id_prompts(
+        4, tokens=4 * BLOCK, vocab_size=vocab, seed=8, avoid=range(10)
+    )
+    prompts = {
+        "one": [*base[: 2 * BLOCK], *a[:5]],
+        "two": [*base[: 2 * BLOCK], *b[: BLOCK + 5]],
+        "three": other[: BLOCK + 5],
+    }
+    cache = PrefixCache(BLOCKS, block_tokens=BLOCK)
+    cache.serve([*base[: 2 * BLOCK], 10])
+    for name, prompt in prompts.items():
+        cache.start(name, prompt)
+        cache.grow(name, len(prompt) + REPLY - 1)
+    ask_in_turn(on, [prompt_request([*base[: 2 * BLOCK], 10], model=on.model_name)])
+    held = held_blocks(
+        on,
+        [
+            prompt_request(p, model=on.model_name, output_tokens=REPLY, request_id=f"draw-{name}")
+            for name, p in prompts.items()
+        ],
+    )
+    tables = watch.tables([f"draw-{name}" for name in prompts])
+    assert {n: len(t) for n, t in tables.items()} == {
+        f"draw-{n}": len(t) for n, t in cache.tables.items()
+    }
+    assert tables["draw-one"][:2] == tables["draw-two"][:2]
+    different = {block for table in tables.values() for block in table}
+    assert len(different) == held["value"] == cache.held_blocks
+    assert max(different) <= BLOCKS and held["usable_blocks"] == BLOCKS
+
+
+def crowd(vocab: int, more: int) -> Tenants:
+    fit = tenants_that_fit(
+        pool_blocks=BLOCKS, prefix_tokens=PREFIX_BLOCKS * BLOCK,
+        prompt_tokens=PREFIX_BLOCKS * BLOCK + REST, block_tokens=BLOCK,
+    )  # fmt: skip
+    some = Tenants(
+        count=1, prefix_tokens=PREFIX_BLOCKS * BLOCK, suffix_tokens=REST, vocab_size=vocab, seed=5
+    )
+    return with_count(some, fit + more)
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_the_pool_forgets_what_the_simulation_forgets(
+    vocab: int, on: VllmServer, watch: KvWatch, more: int
+) -> None:
+    tenants = crowd(vocab, more)
+    told = tenants.predict(pool_blocks=BLOCKS, block_tokens=BLOCK)
+    reset_prefix_cache(on.base_url)
+    start = len(watch.events())
+    played = tenants.play(on)
+    assert [a.hits.hit_tokens for a in played] == [sum(u.hit_tokens for u in one) for one in told]
+    removed = count_blocks(watch.events(since=start)).get("BlockRemoved", 0)
+    assert removed == sum(use.evicted for one in told for use in one)
+    everything = tenants.count * PREFIX_BLOCKS * BLOCK
+    assert (played[1].hits.hit_tokens == everything) is (more == 0)
+
+
+def test_forgotten_blocks_come_from_the_host_only_where_asked_for(
+    vocab: int, on: VllmServer, watch: KvWatch
+) -> None:
+    tenants = crowd(vocab, 2)
+    length = PREFIX_BLOCKS * BLOCK + REST
+    wanted = tenants.count * offload_hit_tokens(prompt_tokens=length, block_tokens=BLOCK)
+    found, texts = {}, {}
+    for offload in (False, True):
+        watch.clear_tier()
+        reset_prefix_cache(on.base_url)
+        first, second = tenants.play(on, offload=offload)
+        assert first.hits.external_tokens == 0
+        found[offload], texts[offload] = second.hits.external_tokens, second.texts
+    assert found == {False: 0, True: wanted}
+    assert texts[True] == texts[False]
+    assert watch.clear_tier() > 0
+
+
+def test_the_engines_own_offloading_refuses_a_cpu(args: VllmArgs) -> None:
+    told = ask_for_native_offload(args)
+    assert not told["works"]
+    assert "offload" in told["said"].lower() and "cuda" in told["said"].lower()
