@@ -86,9 +86,11 @@ def bench(
 ) -> None:  # fmt: skip
     """Measure a server: latencies, rates, objectives, resources; record and report in --out.
 
-    The API key is read from the environment variable TURBO_LAB_API_KEY. A turn of a conversation
-    counts as one request; with --rate, conversations begin at that rate. A trace has the columns
-    arrival_s,prompt_tokens,output_tokens (CSV, or JSON lines), or is an Azure or Mooncake trace.
+    Exit code: 0 measured, 1 no data or ended early, 2 wrong use. The API
+    key is read from the environment variable TURBO_LAB_API_KEY. A turn of a
+    conversation counts as one request; with --rate, conversations begin at
+    that rate. A trace has the columns arrival_s,prompt_tokens,output_tokens
+    (CSV, or JSON lines), or is an Azure or Mooncake trace.
 
     Examples:\n
       turbo-lab bench http://127.0.0.1:8000 --rate 4 --requests 200\n

@@ -39,14 +39,20 @@ def compare(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Compare two runs by one metric. The exit code is 0 whatever the verdict says.
+    """Compare two runs by one metric: what differs, by how much, and whether the cause is known.
 
-    Verdicts: better, worse, no difference shown, cannot tell, no data.
+    Verdicts: better, worse, no difference shown, cannot tell, no data. The
+    exit code is 0 whatever the verdict says, 1 when a record is missing or
+    damaged, 2 for wrong use. Runs are made by turbo-lab bench --out DIR; a
+    folder of five starts a side tells more than one run a side. Two runs of
+    one configuration (no --declared) show how far equal runs differ: the
+    noise floor.
 
     Examples:\n
+      turbo-lab compare runs/a1 runs/a2 --metric ttft\n
       turbo-lab compare runs/a runs/b --declared dtype --metric tpot\n
-      turbo-lab compare runs/a1 runs/a2 --metric ttft        an A/A run: the noise floor\n
-      turbo-lab compare runs/a runs/b --declared max_num_seqs --metric throughput --json
+      turbo-lab compare runs/a runs/b --declared dtype --report runs/a-b.html\n
+      turbo-lab compare runs/a runs/b --declared max_num_seqs --json
     """
     from turbo_lab.experiment import compare as comparing
     from turbo_lab.experiment.arms import load_arm

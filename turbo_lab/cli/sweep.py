@@ -27,7 +27,9 @@ def sweep(
         str, typer.Option(metavar="KEY=V1,V2,...", help="The one variable and its values.")
     ],
     metric: Annotated[str, typer.Option(help="Named before the run: ttft, throughput ...")],
-    restarts: Annotated[int, typer.Option(help="Runs per value.")] = 5,
+    restarts: Annotated[
+        int, typer.Option(help="Runs per value: 1, or 5 and more; 2 to 4 are too few.")
+    ] = 5,
     model: Annotated[str | None, typer.Option(help="Model name, or folder for vllm.")] = None,
     requests: Annotated[int, typer.Option(help="Measured requests per run.")] = 40,
     rate: Annotated[float | None, typer.Option(help="Open loop: requests per second.")] = None,
@@ -45,10 +47,15 @@ def sweep(
 ) -> None:
     """Vary one setting, restart the server for each run in counterbalanced order, compare.
 
+    The load (concurrency, rate, input_tokens, output_tokens) is varied on a
+    running server, whose URL is given; settings of the server need the
+    target vllm, which starts one for each run. The variable repeat changes
+    nothing: its two values give the noise floor.
+
     Examples:\n
-      turbo-lab sweep http://127.0.0.1:8000 --vary concurrency=1,2,4,8 --metric e2e --restarts 1\n
+      turbo-lab sweep http://127.0.0.1:8000 --vary concurrency=1,2,4 --metric e2e\n
       turbo-lab sweep vllm --vary max_num_seqs=4,16 --metric throughput --concurrency 16\n
-      turbo-lab sweep vllm --vary repeat=a,b --metric ttft --concurrency 2     the noise floor
+      turbo-lab sweep vllm --vary repeat=a,b --metric ttft --concurrency 2
     """
     from turbo_lab.experiment.plan import BenchPlan, parse_scalar
     from turbo_lab.experiment.sweep import CLIENT_KEYS, SweepPlan

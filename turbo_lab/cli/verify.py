@@ -31,7 +31,11 @@ def verify(
     calibrate: Annotated[bool, typer.Option(help="Measure the client's own error first.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Check a record's digest, run its plan again and compare. Exit code 1 when it is outside.
+    """Check a record's digest, run its plan again on a server, and compare.
+
+    Each metric must lie inside the interval that the record's own scatter
+    and this machine's noise floor allow. Exit code: 0 reproduced, 1 outside
+    or not to be told, 2 wrong use.
 
     Examples:\n
       turbo-lab verify runs/a\n
@@ -40,6 +44,7 @@ def verify(
     """
     from rich.console import Console
 
+    from turbo_lab.core.errors import UsageError
     from turbo_lab.experiment.arms import load_arm
     from turbo_lab.experiment.bench import Options
     from turbo_lab.experiment.progress import choose_progress
@@ -49,6 +54,8 @@ def verify(
     if digest_only:
         _whole(loaded, as_json)
         return
+    if len(loaded) > 1:
+        raise UsageError(f"{record} holds {len(loaded)} runs. Give the folder of one of them")
     options = Options(calibrate=calibrate, progress=choose_progress(Console(stderr=True)))
     found = verify_record(loaded[0], base_url=url, metrics=metric or (), out=out, options=options)
     if as_json:
@@ -81,6 +88,8 @@ def _show(found: Verification) -> None:
         )
     for text in found.reasons:
         typer.echo(f"reason: {text}")
+    for text in found.warnings:
+        typer.echo(f"note: the new run: {text}")
     if found.changed:
         typer.echo(f"settings that differ from the record: {', '.join(found.changed)}")
     words = {True: "reproduced", False: "not reproduced", None: "cannot tell"}

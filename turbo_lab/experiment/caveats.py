@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from turbo_lab.experiment.arms import Arm, Samples, measured
@@ -41,13 +42,22 @@ def caveats(
     elif not wanted:
         out.append("no metric was named before the run (--primary)")
     out += _drifts(a, b)
-    for label, arm in (("A", a), ("B", b)):
-        warned = [g for g in arm.gates() if g.passed is False and g.name not in BLOCKING]
-        out += [f"{label}: {g.name}: {g.detail}" for g in warned]
+    out += [f"{label}: {text}" for label, arm in (("A", a), ("B", b)) for text in _warnings(arm)]
     commits = {r.environment.git_commit for r in (*a.records, *b.records)}
     if len(commits) > 1:
         out.append("the runs were made with different commits of this toolkit")
     return tuple(dict.fromkeys(out))
+
+
+def _warnings(arm: Arm) -> list[str]:
+    """One sentence per gate that warned, however many of the runs it was."""
+    warned = [g for g in arm.gates() if g.passed is False and g.name not in BLOCKING]
+    counts, last = Counter(g.name for g in warned), {g.name: g.detail for g in warned}
+    runs = len(arm.records)
+    return [
+        f"{name}: {last[name]}" + (f" ({count} of {runs} runs)" if runs > 1 else "")
+        for name, count in counts.items()
+    ]
 
 
 def _doubts(a: Arm, b: Arm, name: MetricName) -> list[str]:
@@ -55,7 +65,7 @@ def _doubts(a: Arm, b: Arm, name: MetricName) -> list[str]:
     out = []
     if shared_runs(a, b):
         out.append("A and B share a run: what is compared with itself shows no noise")
-    if name.lower_is_better and name.percentile is not None:
+    if name.lower_is_better and name.percentile is not None and name.percentile > 50:
         needed = samples_to_certify(name.percentile)
         for label, arm in (("A", a), ("B", b)):
             found = [m for r in arm.records if (m := measured(r, name)) is not None]

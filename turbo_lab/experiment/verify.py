@@ -44,13 +44,17 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
-    """All checks; ``reproduced`` is None when nothing could be told."""
+    """All checks; ``reproduced`` is None when nothing could be told.
+
+    ``reasons`` are blocking gates that the new run failed, ``warnings`` its other failed gates.
+    """
 
     checks: tuple[Check, ...]
     changed: tuple[str, ...]
     reasons: tuple[str, ...]
     folder: str
     digest: str | None
+    warnings: tuple[str, ...] = ()
 
     @property
     def reproduced(self) -> bool | None:
@@ -108,13 +112,15 @@ def verify_record(
     options = options or Options()
     run = run_bench(url, plan=plan, out=folder, options=replace(options, study=record.study))
     changed = settings.differences(settings.of_record(record), settings.of_record(run.record))
+    failed = [gate for gate in run.record.gates if gate.passed is False]
     reasons = tuple(
         f"gate '{gate.name}' failed in the new run: {gate.detail}"
-        for gate in run.record.gates
-        if gate.passed is False and gate.name in BLOCKING
+        for gate in failed
+        if gate.name in BLOCKING
     )
+    warnings = tuple(f"{g.name}: {g.detail}" for g in failed if g.name not in BLOCKING)
     checks = tuple(check(record, run.record, name, blocked=bool(reasons)) for name in names)
-    return Verification(checks, tuple(changed), reasons, str(folder), record.digest)
+    return Verification(checks, tuple(changed), reasons, str(folder), record.digest, warnings)
 
 
 def check(old: Record, new: Record, name: MetricName, *, blocked: bool = False) -> Check:

@@ -177,3 +177,23 @@ def test_study_lists_and_refuses(lab):
     assert done.returncode == 2 and "there is no study 'nothing'" in done.stderr
     done = lab("study", "aa", TURBO_LAB_MODE="replay")
     assert done.returncode == 2 and "mode is replay" in done.stderr
+
+
+def test_verify_takes_one_run(first, lab, home):
+    for name in ("one", "two"):
+        (home / "pair" / name).mkdir(parents=True)
+        (home / "pair" / name / "record.json").write_bytes((home / "a/record.json").read_bytes())
+    found = lab("verify", home / "pair")
+    assert found.returncode == 2 and "holds 2 runs" in found.stderr
+    assert lab("verify", home / "pair", "--digest-only").returncode == 0
+
+
+def test_sweep_refuses_before_it_asks_the_server(lab):
+    for target, vary, words in (
+        ("vlm", "concurrency=1,2", "URL"), ("http://127.0.0.1:9", "concurrency", "gives no values"),
+        ("http://127.0.0.1:9", "concurency=1,2", "Did you mean 'concurrency'?"),
+        ("http://127.0.0.1:9", "concurrency=1,x", "whole numbers"),
+    ):  # fmt: skip
+        found = lab("sweep", target, "--vary", vary, "--metric", "e2e")
+        assert found.returncode == 2 and words in found.stderr, found.stderr
+        assert "Traceback" not in found.stderr

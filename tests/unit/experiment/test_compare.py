@@ -13,7 +13,7 @@ from turbo_lab.records.digest import seal
 from turbo_lab.records.schema import EngineFacts
 from turbo_lab.report.comparison_text import comparison_lines
 
-from .conftest import speech
+from .conftest import made_run, speech
 
 
 @pytest.fixture
@@ -264,3 +264,11 @@ def test_what_is_no_record_is_told_with_the_next_step(runs, tmp_path):
     (tmp_path / "requests.jsonl").write_text("{}")
     with pytest.raises(RecordError, match="cut off.*--resume --out"):
         load_arm(tmp_path)
+
+
+def test_a_warning_of_several_runs_is_one_sentence(runs, judge, tmp_path):
+    again = [made_run(tmp_path / str(i), seed=i, requests=9) for i in range(5)]
+    side = Arm("five", tuple(run.record for run in again))
+    found = judge(side, arm(runs["a"]), declared=None)
+    (text,) = [t for t in found.caveats if t.startswith("A: samples")]
+    assert text.startswith("A: samples: 9 successful") and text.endswith("(5 of 5 runs)")

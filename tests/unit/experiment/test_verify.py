@@ -7,6 +7,7 @@ import pytest
 from turbo_lab.core.errors import EngineError, RecordError, UsageError
 from turbo_lab.engines.mock_script import Reply, Script, Speech
 from turbo_lab.engines.mock_server import MockServer
+from turbo_lab.experiment.arms import load_arm
 from turbo_lab.experiment.metric_names import metric_name
 from turbo_lab.experiment.verify import check, interval, verify_record
 from turbo_lab.records.digest import seal
@@ -34,6 +35,8 @@ def test_the_same_is_inside_and_a_slower_one_outside(bench_mock, tmp_path):
         slow = verify_record(run.record, base_url=server.base_url, metrics=["ttft"],
                              out=tmp_path / "slow", options=quick_options())  # fmt: skip
     assert slow.reproduced is False and slow.checks[0].outcome == "outside"
+    failed = [g for g in load_arm(tmp_path / "slow").gates() if g.passed is False]
+    assert slow.warnings == tuple(f"{g.name}: {g.detail}" for g in failed)
 
 
 def test_the_interval_holds_the_recorded_value_and_every_metric_is_checked(runs):
