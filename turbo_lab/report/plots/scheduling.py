@@ -155,8 +155,10 @@ def plot_pauses(
         if predicted_s and name in predicted_s:
             ax.axhline(1e3 * predicted_s[name], color=COLOURS[i % 4], ls="--", lw=1.2)
     ax.set(yscale="log", xlabel="seconds since the first request", ylabel="gap between tokens [ms]")
-    ax.legend(frameon=False, loc="upper left", fontsize=9, title="dashed: longest gap predicted",
-              title_fontsize=9)  # fmt: skip
+    ax.set_ylim(bottom=1)  # what is shorter was read from the network together
+    title = "dashed: longest gap predicted"
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, title=title,
+              fontsize=9, title_fontsize=9)  # fmt: skip
     return ax
 
 
