@@ -104,7 +104,8 @@ def run_verdict(record: Record) -> tuple[str, str]:
     failed = [g.name for g in record.gates if g.passed is False and g.name in BLOCKING]
     warned = [g.name for g in record.gates if g.passed is False and g.name not in BLOCKING]
     if summary.get("verdict") == "no data":
-        return "bad", f"{done}: no data."
+        why = next((g.detail for g in record.gates if g.name == "failures"), "")
+        return "bad", f"{done}: no data. {why}."
     if failed:
         return "bad", f"{done}. Not comparable with other runs: gate {', '.join(failed)} failed."
     if warned:

@@ -83,7 +83,8 @@ def print_run(run: BenchRun, report: Path | None, console: Console) -> None:
         f"\n{summary.get('succeeded')} of {summary.get('attempted')} requests succeeded; "
         f"verdict: {summary.get('verdict')}", markup=False, highlight=False,
     )  # fmt: skip
-    console.print(_latency_table(record))
+    if summary.get("succeeded"):
+        console.print(_latency_table(record))
     for line in rate_lines(record):
         console.print(line, markup=False, highlight=False)
     print_workload(record, console)

@@ -96,7 +96,9 @@ def test_nothing_measured_still_makes_a_page(runs):
                     for o in record.observations]  # fmt: skip
     changed = {"measurements": tuple(empty), "observations": tuple(observations)}
     page = render_run(record.model_copy(update=changed))
-    assert "0 of 3 requests succeeded: no data." in page and not figures(page)
+    assert "0 of 3 requests succeeded: no data. 0 of 30 requests failed." in page and not figures(
+        page
+    )
     assert "No request succeeded, so there is no latency to show." in page
 
 
@@ -107,7 +109,7 @@ def test_resource_panels_take_what_is_there_and_name_the_rest():
     (client,) = panels["processor\n[cores]"]
     assert max(client.values) == 0.1, "a rate over 10 ms is no rate"
     assert panels["KV cache\nin use [%]"][0].values == [50.0] * 6
-    sent = next(line for line in panels["network of all\n[MB/s]"] if line.label == "sent")
+    sent = next(line for line in panels["network, all\n[MB/s]"] if line.label == "sent")
     assert sent.values == pytest.approx([2.0] * 4)
     assert resources.missing_panels(panels) == ["server memory"]
     assert "Unmeasured here: server memory, requests in the engine, KV cache in use" in (

@@ -56,7 +56,7 @@ CURVES = {
         Curve("resident", (("processes", "server", "resident_bytes"),), 1 / GiB),
     ),
     "page cache\n[GiB]": (Curve("of the whole machine", (("page_cache_bytes",),), 1 / GiB),),
-    "network of all\n[MB/s]": (
+    "network, all\n[MB/s]": (
         Curve("received", (("net_received_bytes",),), 1 / MB, rate=True),
         Curve("sent", (("net_sent_bytes",),), 1 / MB, rate=True),
     ),
