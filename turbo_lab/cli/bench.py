@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turbo_lab.cli import bench_workload as shape
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -33,6 +31,31 @@ Concurrency = Annotated[
 Arrivals = Annotated[str, typer.Option(help="poisson, constant or gamma:SHAPE (with --rate).")]
 InputTokens = Annotated[int, typer.Option(help="Prompt length.")]
 OutputTokens = Annotated[int, typer.Option(help="Reply length.")]
+Kind = Annotated[
+    str, typer.Option("--workload", help="random, shared-prefix, multi-turn or tenants.")
+]
+PrefixTokens = Annotated[
+    int | None, typer.Option(help="shared-prefix: common beginning (default: half the input).")
+]
+Prefixes = Annotated[
+    int | None, typer.Option(help="shared-prefix: how many beginnings there are (default: 1).")
+]
+Turns = Annotated[int | None, typer.Option(help="multi-turn: turns each (default: 4).")]
+Think = Annotated[
+    float | None, typer.Option(help="multi-turn: seconds between a reply and the next turn.")
+]
+TENANT = "NAME:share=3,input=512,output=64,prefix=256"
+Tenants = Annotated[
+    list[str] | None,
+    typer.Option("--tenant", metavar=TENANT, help="tenants: one of them; repeatable."),
+]
+Trace = Annotated[
+    Path | None, typer.Option(help="CSV or JSONL file with arrivals and lengths (not --rate).")
+]
+TraceSpeed = Annotated[float, typer.Option(help="Replay the trace so many times as fast.")]
+Retries = Annotated[
+    int, typer.Option(help="Send a refused request (429, 503, no connection) so often again.")
+]
 Slo = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=S", help="Objective in seconds: ttft=0.25; repeatable."),
@@ -75,10 +98,10 @@ def bench(
     url: Url, model: Model = None, requests: Requests = 100,
     rate: Rate = None, concurrency: Concurrency = None, arrivals: Arrivals = "poisson",
     input_tokens: InputTokens = 128, output_tokens: OutputTokens = 64,
-    workload: shape.Kind = "random", prefix_tokens: shape.PrefixTokens = None,
-    prefixes: shape.Prefixes = None, turns: shape.Turns = None, think: shape.Think = None,
-    tenant: shape.Tenants = None, trace: shape.Trace = None, trace_speed: shape.TraceSpeed = 1.0,
-    slo: Slo = None, primary: Primary = None, set_: Set = None, retries: shape.Retries = 0,
+    workload: Kind = "random", prefix_tokens: PrefixTokens = None,
+    prefixes: Prefixes = None, turns: Turns = None, think: Think = None,
+    tenant: Tenants = None, trace: Trace = None, trace_speed: TraceSpeed = 1.0,
+    slo: Slo = None, primary: Primary = None, set_: Set = None, retries: Retries = 0,
     endpoint: Endpoint = "chat", seed: Seed = 0, prompt_salt: PromptSalt = 0,
     tokenizer: Tokenizer = None, warmup: Warmup = 4, timeout: Timeout = 120.0,
     out: Out = None, resume: Resume = False, calibrate: Calibrate = True,
@@ -98,11 +121,11 @@ def bench(
       turbo-lab bench http://127.0.0.1:8000 --rate 2 --set dtype=bfloat16 --out runs/bf16\n
       turbo-lab bench http://127.0.0.1:8000 --rate 1 --workload multi-turn --turns 5 --think 2\n
       turbo-lab bench http://127.0.0.1:8000 --rate 4 --workload shared-prefix --prefixes 8\n
-      turbo-lab bench http://127.0.0.1:8000 --rate 4 --workload tenants --tenant a:share=3
-      --tenant b:input=512\n
+      turbo-lab bench http://127.0.0.1:8000 --rate 4 --workload tenants --tenant a --tenant b\n
       turbo-lab bench http://127.0.0.1:8000 --trace data/traces/chat.csv --requests 50 --retries 2
     """
     from turbo_lab.experiment.plan import BenchPlan
+    from turbo_lab.experiment.workload_words import make_workload
 
     _sigterm_interrupts()
     objectives, declared = _named_values(slo, set_)
@@ -112,7 +135,7 @@ def bench(
         output_tokens=output_tokens, endpoint=endpoint, seed=seed, prompt_salt=prompt_salt,
         slo=objectives, primary_metric=primary, warmup=warmup, timeout_s=timeout,
         tokenizer=tokenizer, declared=declared, retries=retries,
-        workload=shape.make_workload(
+        workload=make_workload(
             workload, requests=requests, input_tokens=input_tokens, prefix_tokens=prefix_tokens,
             prefixes=prefixes, turns=turns, think=think, tenants=tenant, trace=trace,
             trace_speed=trace_speed,

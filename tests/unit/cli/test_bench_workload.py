@@ -7,11 +7,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from turbo_lab.cli.bench_workload import make_workload, parse_tenant
 from turbo_lab.cli.main import build_app
 from turbo_lab.core.errors import UsageError
 from turbo_lab.engines.mock_script import Reply, Script, Speech
 from turbo_lab.engines.mock_server import MockServer
+from turbo_lab.experiment.workload_words import make_workload, parse_tenant
 from turbo_lab.workload.shape import Tenant, Workload
 
 RUN = {"requests": 8, "input_tokens": 64}
