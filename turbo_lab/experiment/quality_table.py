@@ -167,7 +167,7 @@ class QualityRow:
             ratio, low, high = self.text.perplexity_ratio
             out["perplexity"] = round(self.text.perplexity, 2)
             out["ratio"] = f"{ratio:.3f} [{low:.3f}, {high:.3f}]"
-            out["KL [nat/token]"] = _shown(self.text.kl, 4)
+            out["KL [nat/token]"] = _shown(self.text.kl, 5)
             out["other top token"] = _shown(self.text.other_top, 3)
         if self.replies is not None:
             out["other reply"] = _shown(self.replies.different, 2)

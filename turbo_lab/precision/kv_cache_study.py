@@ -8,7 +8,7 @@ from typing import Any
 
 from turbo_lab.core.errors import UsageError, did_you_mean
 from turbo_lab.experiment.quality_logits import TokenScores
-from turbo_lab.experiment.quality_prompts import QualityPrompt, document, load_prompts
+from turbo_lab.experiment.quality_prompts import KINDS, QualityPrompt, document, load_prompts
 from turbo_lab.experiment.quality_subject import (
     CHUNK_TOKENS,
     ReferenceText,
@@ -29,11 +29,28 @@ from turbo_lab.precision.kv_cache import plain_cache_bytes, quantized_cache
 from turbo_lab.precision.kv_cache_scheme import KvScheme, kv_scheme
 
 CacheKind = KvScheme | Eviction
-SIZES = {  # passages of English and Chinese, prompts of each kind
-    "smoke": {"passages": (2, 1), "per_kind": 1},
-    "quick": {"passages": (6, 2), "per_kind": 4},
-    "full": {"passages": (16, 8), "per_kind": None},
+OTHER_KINDS = tuple(kind for kind in KINDS if kind != "needle")
+SIZES: dict[str, dict[str, Any]] = {  # passages of each language, prompts per kind, needles
+    "smoke": {"passages": (2, 1), "per_kind": 1, "needles": 0},
+    "quick": {"passages": (6, 2), "per_kind": 2, "needles": 5},
+    "full": {"passages": (16, 8), "per_kind": None, "needles": None},
 }
+ASKED_AT_QUICK = (
+    "fp8 e4m3", "fp8 e5m2", "int4, K per token", "int4, K per channel", "window of 256",
+)  # fmt: skip
+
+
+def study_prompts(effort: str) -> tuple[QualityPrompt, ...]:
+    """The prompts of one effort; the first needles are the shortest ones, at five depths."""
+    size = _size(effort)
+    needles = load_prompts(["needle"])[: size["needles"]]
+    return (*load_prompts(OTHER_KINDS, per_kind=size["per_kind"]), *needles)
+
+
+def _size(effort: str) -> dict[str, Any]:
+    if effort not in SIZES:
+        raise UsageError(f"effort is {effort!r}.{did_you_mean(effort, list(SIZES))}")
+    return SIZES[effort]
 
 
 def cache_kinds() -> dict[str, CacheKind]:
@@ -90,14 +107,11 @@ def prepare(
     Raises:
         UsageError: an unknown effort.
     """
-    if effort not in SIZES:
-        raise UsageError(f"effort is {effort!r}.{did_you_mean(effort, list(SIZES))}")
-    size = SIZES[effort]
-    english, chinese = size["passages"]
+    english, chinese = _size(effort)["passages"]
     texts = (document("en", passages=english), document("zh", passages=chinese))
     plain, log = _logged(subject, subject.new_cache)
     text = reference_text(plain, texts)
-    asked = tuple(prompts) if prompts is not None else load_prompts(per_kind=size["per_kind"])
+    asked = tuple(prompts) if prompts is not None else study_prompts(effort)
     return Workload(
         subject=subject,
         text=text,
@@ -149,7 +163,10 @@ def measure_caches(
     ask: Sequence[str] | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> list[QualityRow]:
-    """The whole table. ``ask`` names the caches that also answer the prompts (default: all)."""
+    """The whole table, about 8 core-seconds a row at quick and as much again for its replies.
+
+    ``ask`` names the caches that also answer the prompts (default: all; ``ASKED_AT_QUICK``).
+    """
     rows = []
     for name, kind in (kinds if kinds is not None else cache_kinds()).items():
         report(f"  {name}")
