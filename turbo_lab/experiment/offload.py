@@ -14,7 +14,7 @@ from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.vllm_server import VllmServer
 
 REPEATS = 3
-REASON = re.compile(r"^.*?(?:Exception|Error): (.+)$", re.MULTILINE)
+REASON = re.compile(r"^.*? ERROR .*?(?:Exception|Error): (.+)$", re.MULTILINE)
 EMPTY_WORDS = ("Engine core initialization failed", "failed core proc", "AsyncEngineDeadError")
 
 

@@ -11,7 +11,8 @@ from turbo_lab.core.errors import EngineError, UnmeasuredError, UsageError
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.experiment import offload
 
-LOG = """(EngineCore pid=1) ERROR Traceback (most recent call last):
+LOG = """(APIServer pid=2) WARNING Found ulimit of 99. This can cause `OSError: [Errno 24] Too many`
+(EngineCore pid=1) ERROR Traceback (most recent call last):
 (EngineCore pid=1) ERROR Exception: CPU Offloading is currently only supported on GPUs
 (APIServer pid=2) RuntimeError: Engine core initialization failed. See root cause above.
 """
