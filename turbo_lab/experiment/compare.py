@@ -194,6 +194,8 @@ def _reasons(a: Arm, b: Arm, left: Samples, right: Samples) -> tuple[str, ...]:
             )
         if found.why_not:
             out.append(f"{label}: {found.why_not}")
+    if left.values and not statistics.median(left.values) > 0:
+        out.append("the median of A is 0, so a relative difference is not defined")
     if left.unit != right.unit and left.values and right.values:
         out.append(f"A has {left.unit}, B has {right.unit}: they scatter differently")
     return tuple(dict.fromkeys(out))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from turbo_lab.core.errors import RecordError, TurboLabError, UsageError
@@ -11,7 +13,7 @@ from turbo_lab.experiment.arms import Arm, load_arm
 from turbo_lab.experiment.compare import compare
 from turbo_lab.records.digest import seal
 from turbo_lab.records.schema import EngineFacts
-from turbo_lab.report.comparison_text import comparison_lines
+from turbo_lab.report.comparison_text import comparison_lines, comparison_to_json
 
 from .conftest import made_run, speech
 
@@ -272,3 +274,10 @@ def test_a_warning_of_several_runs_is_one_sentence(runs, judge, tmp_path):
     found = judge(side, arm(runs["a"]), declared=None)
     (text,) = [t for t in found.caveats if t.startswith("A: samples")]
     assert text.startswith("A: samples: 9 successful") and text.endswith("(5 of 5 runs)")
+
+
+def test_a_median_of_zero_has_no_relative_difference(runs, judge):
+    found = judge(made(runs["a"], values=[0.0] * 10), made(runs["slow"], values=[1.0] * 10))
+    assert found.verdict == "cannot tell" and found.effect is None
+    assert "median of A is 0" in found.reasons[0]
+    json.loads(json.dumps(comparison_to_json(found), allow_nan=False))
