@@ -64,6 +64,7 @@ def test_the_answers_are_true():
         elif p.kind == "summarising":
             assert all(any(w in p.text for w in group) for group in p.rule["required"]), p.id
             assert not any(w in p.text.split() for w in p.rule["forbidden"]), p.id
+            assert "at most" in why_not(p.rule, p.text.split("\n")[1]), "a copy is no summary"
 
 
 def test_copies_are_in_the_prompt_where_they_are_to_be_repeated():
