@@ -114,6 +114,17 @@ def reference_text(
     return ReferenceText(subject.name, ids, logits, chunk_tokens)
 
 
+def own_scores(reference: ReferenceText) -> TokenScores:
+    """The reference's scores of its own text, from the logits that it left: no second pass."""
+    total = EMPTY
+    for ids, logits in zip(reference.ids, reference.logits, strict=True):
+        for start in range(0, len(ids) - 1, reference.chunk_tokens):
+            targets = ids[start + 1 : start + 1 + reference.chunk_tokens]
+            rows = logits[start : start + len(targets)]
+            total += token_scores(rows, reference=rows, targets=targets)
+    return total
+
+
 def score_text(subject: Subject, reference: ReferenceText) -> TokenScores:
     """Scores of every token but the first of each text, in order; equal chunks on both sides."""
     total = EMPTY

@@ -15,6 +15,7 @@ from turbo_lab.experiment.quality_subject import (
     Reply,
     Subject,
     greedy_replies,
+    own_scores,
     reference_text,
     score_text,
 )
@@ -66,6 +67,7 @@ def cache_kinds() -> dict[str, CacheKind]:
         "int4, K per token, sinks": kv_scheme("int4", keys="token", sink_tokens=4),
         "int4, K per token, rotated": kv_scheme("int4", keys="token", rotation="hadamard"),
         "int4, K per channel": kv_scheme("int4"),
+        "int4, K per channel, recent": kv_scheme("int4", recent_tokens=32),
         "int4, K per channel, sinks and recent": kv_scheme("int4", sink_tokens=4, recent_tokens=32),
         "int4, K per channel, rotated": kv_scheme("int4", rotation="hadamard"),
         "int2, K per channel, sinks and recent": kv_scheme("int2", sink_tokens=4, recent_tokens=32),
@@ -115,7 +117,7 @@ def prepare(
     return Workload(
         subject=subject,
         text=text,
-        scores=score_text(subject, text),
+        scores=own_scores(text),
         prompts=asked,
         replies=greedy_replies(subject, asked, prefill_tokens=CHUNK_TOKENS),
         reference_bytes=sum(plain_cache_bytes(cache) for cache in log),

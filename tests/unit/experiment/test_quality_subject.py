@@ -17,6 +17,7 @@ from turbo_lab.experiment.quality_subject import (  # noqa: E402
     Subject,
     greedy_replies,
     greedy_reply,
+    own_scores,
     reference_text,
     score_text,
 )
@@ -61,6 +62,7 @@ def test_the_mean_loss_is_that_of_the_model_itself(subject, chunk):
     assert len(found.nll) == reference.scored_tokens == sum(len(t) - 1 for t in TEXTS)
     assert sum(found.nll) / len(found.nll) == pytest.approx(total / len(found.nll), rel=1e-4)
     assert set(found.kl) == {0.0} and all(found.same_top)  # against itself: exactly nothing
+    assert own_scores(reference) == found
 
 
 def test_kl_by_hand_and_never_below_zero():
