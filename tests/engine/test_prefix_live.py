@@ -12,18 +12,12 @@ import pytest
 from turbo_lab.course.held import held_blocks
 from turbo_lab.engines import local_model
 from turbo_lab.engines.args import VllmArgs
-from turbo_lab.engines.kv_watch import KvWatch, count_blocks, reset_prefix_cache
+from turbo_lab.engines.kv_watch import KvWatch, folder_bytes
 from turbo_lab.engines.vllm_server import VllmServer
-from turbo_lab.estimate.prefix import PrefixCache, offload_hit_tokens, tenants_that_fit
+from turbo_lab.estimate.prefix import PrefixCache, offload_hit_tokens
+from turbo_lab.experiment.crowds import Tenants, play_crowds, with_count
 from turbo_lab.experiment.offload import ask_for_native_offload
-from turbo_lab.experiment.prefix import (
-    PrefixCase,
-    Tenants,
-    ask_in_turn,
-    prefix_cases,
-    prompt_request,
-    with_count,
-)
+from turbo_lab.experiment.prefix import PrefixCase, ask_in_turn, prefix_cases, prompt_request
 from turbo_lab.models.spec import from_hf_config
 from turbo_lab.workload.prompts import token_id_prompts
 
@@ -125,14 +119,10 @@ def test_shared_blocks_are_one_block_in_the_engines_own_tables(
 
 
 def crowd(vocab: int, more: int) -> Tenants:
-    fit = tenants_that_fit(
-        pool_blocks=BLOCKS, prefix_tokens=PREFIX_BLOCKS * BLOCK,
-        prompt_tokens=PREFIX_BLOCKS * BLOCK + REST, block_tokens=BLOCK,
-    )  # fmt: skip
     some = Tenants(
         count=1, prefix_tokens=PREFIX_BLOCKS * BLOCK, suffix_tokens=REST, vocab_size=vocab, seed=5
     )
-    return with_count(some, fit + more)
+    return with_count(some, some.fitting(pool_blocks=BLOCKS, block_tokens=BLOCK) + more)
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])
@@ -141,32 +131,29 @@ def test_the_pool_forgets_what_the_simulation_forgets(
 ) -> None:
     tenants = crowd(vocab, more)
     told = tenants.predict(pool_blocks=BLOCKS, block_tokens=BLOCK)
-    reset_prefix_cache(on.base_url)
-    start = len(watch.events())
-    played = tenants.play(on)
-    assert [a.hits.hit_tokens for a in played] == [sum(u.hit_tokens for u in one) for one in told]
-    removed = count_blocks(watch.events(since=start)).get("BlockRemoved", 0)
-    assert removed == sum(use.evicted for one in told for use in one)
+    played = play_crowds(on, {tenants.count: tenants}, watch=watch)[str(tenants.count)]
+    found = [one["hit_tokens"] for one in played["rounds"]]
+    assert found == [sum(use.hit_tokens for use in one) for one in told]
+    assert played["removed"] == sum(use.evicted for one in told for use in one)
     everything = tenants.count * PREFIX_BLOCKS * BLOCK
-    assert (played[1].hits.hit_tokens == everything) is (more == 0)
+    assert (found[1] == everything) is (more == 0)
 
 
 def test_forgotten_blocks_come_from_the_host_only_where_asked_for(
     vocab: int, on: VllmServer, watch: KvWatch
 ) -> None:
     tenants = crowd(vocab, 2)
-    length = PREFIX_BLOCKS * BLOCK + REST
-    wanted = tenants.count * offload_hit_tokens(prompt_tokens=length, block_tokens=BLOCK)
+    each = offload_hit_tokens(prompt_tokens=tenants.prompt_tokens, block_tokens=BLOCK)
+    wanted = tenants.count * each
     found, texts = {}, {}
     for offload in (False, True):
-        watch.clear_tier()
-        reset_prefix_cache(on.base_url)
-        first, second = tenants.play(on, offload=offload)
-        assert first.hits.external_tokens == 0
-        found[offload], texts[offload] = second.hits.external_tokens, second.texts
+        played = play_crowds(on, {tenants.count: tenants}, watch=watch, offload=offload)
+        first, second = played[str(tenants.count)]["rounds"]
+        assert first["external_tokens"] == 0
+        found[offload], texts[offload] = second["external_tokens"], second["texts"]
     assert found == {False: 0, True: wanted}
     assert texts[True] == texts[False]
-    assert watch.clear_tier() > 0
+    assert folder_bytes(watch.tier) == 0
 
 
 def test_the_engines_own_offloading_refuses_a_cpu(args: VllmArgs) -> None:

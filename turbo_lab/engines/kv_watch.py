@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from turbo_lab.core.errors import EngineError, UnmeasuredError
+from turbo_lab.engines import local_model
 from turbo_lab.engines.args import VllmArgs
+from turbo_lab.engines.vllm_server import VllmServer
+from turbo_lab.models.dtypes import canonical_dtype
 
 SHARED_MEMORY = Path("/dev/shm")  # files there lie in the host's memory
 NEEDED_BYTES = 2**30
@@ -44,9 +47,9 @@ class KvWatch:
         return cls(folder, (SHARED_MEMORY if _has_room(SHARED_MEMORY) else folder) / f"{name}-tier")
 
     @property
-    def tier_in_memory(self) -> bool:
-        """True when offloaded blocks lie in memory, not on a disk."""
-        return self.tier.parent == SHARED_MEMORY
+    def place(self) -> str:
+        """Where offloaded blocks lie: in ``memory``, or on a ``disk``."""
+        return "memory" if self.tier.parent == SHARED_MEMORY else "disk"
 
     def make(self) -> KvWatch:
         """Create the folders, for this user alone."""
@@ -147,6 +150,22 @@ class KvWatch:
         """Delete everything that the watch left on disk and in shared memory."""
         for path in (self.tier, self.folder):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def pool_facts(server: VllmServer) -> dict[str, Any]:
+    """What a server's pool is made of: ``config`` and ``dtype`` of the model, ``block`` (tokens),
+    ``usable_blocks`` (vLLM's null block is not among them).
+    """
+    folder = local_model.snapshot_folder(server.args.model)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    told = server.cache_config()
+    dtype = server.args.dtype if server.args.dtype != "auto" else config["dtype"]
+    return {
+        "config": config,
+        "dtype": canonical_dtype(dtype),
+        "block": int(told["block_size"]),
+        "usable_blocks": int(told["num_gpu_blocks"]) - 1,
+    }
 
 
 def count_blocks(batches: Iterable[Mapping[str, Any]]) -> dict[str, int]:

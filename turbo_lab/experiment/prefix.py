@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from turbo_lab.client.load import run_closed_loop
-from turbo_lab.core.errors import UnmeasuredError
+from turbo_lab.core.errors import UnmeasuredError, UsageError
 from turbo_lab.estimate.points import StepPoint, read_point
-from turbo_lab.estimate.prefix import PrefixCache, Use, hit_tokens
+from turbo_lab.estimate.prefix import hit_tokens
 from turbo_lab.metrics.timeline import Timeline
-from turbo_lab.workload.prompts import shared_prefix_prompts, token_id_prompts
+from turbo_lab.workload.prompts import token_id_prompts
 from turbo_lab.workload.request import Request
 
 PATIENCE_S = 5.0
-FIRST_ID = 10  # the ids below are special tokens in the course's models
+SPECIAL = range(10)  # ids with a meaning of their own in the course's models
 COUNTERS = {
     "finished": "vllm:request_success_total",
     "queried_tokens": "vllm:prefix_cache_queries_total",
@@ -143,6 +143,12 @@ class PrefixCase:
     shared_tokens: int
     salt: str | None = None
 
+    @property
+    def why(self) -> str:
+        """What there is to find, in words."""
+        salted = ", under another salt" if self.salt else ""
+        return f"{self.shared_tokens} of {len(self.second)} tokens are shared{salted}"
+
     def predicted(self, *, block_tokens: int) -> int:
         """Tokens of the second prompt that will be found."""
         return hit_tokens(
@@ -164,7 +170,7 @@ class PrefixCase:
 def prefix_cases(*, block_tokens: int, vocab_size: int, seed: int) -> tuple[PrefixCase, ...]:
     """Eight pairs that each ask one thing of the rule; prompts of about five blocks."""
     b = block_tokens
-    facts = {"tokens": 6 * b, "vocab_size": vocab_size, "avoid": range(FIRST_ID)}
+    facts = {"tokens": 6 * b, "vocab_size": vocab_size, "avoid": SPECIAL}
     own = token_id_prompts(8, seed=seed, **facts)
     tail = token_id_prompts(8, seed=seed + 1, **facts)
     half, long = b // 2, 5 * b - b // 4
@@ -194,53 +200,62 @@ def _other_first(prompt: Sequence[int], length: int) -> tuple[int, ...]:
     return (prompt[0] - 1, *prompt[1:length])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tenants:
-    """Tenants that ask in turn, each with a prefix of its own. Lengths in tokens."""
+def play_cases(server: PrefixServer, cases: Sequence[PrefixCase]) -> dict[str, dict[str, Any]]:
+    """Every pair on one server: name to the account of its second prompt. Raises UnmeasuredError.
 
-    count: int
-    prefix_tokens: int
-    suffix_tokens: int
-    rounds: int = 2
-    output_tokens: int = 2
-    vocab_size: int
-    seed: int = 0
-
-    def prompts(self) -> list[list[list[int]]]:
-        """By round, then by tenant."""
-        flat = shared_prefix_prompts(
-            self.count, per_group=self.rounds, prefix_tokens=self.prefix_tokens,
-            suffix_tokens=self.suffix_tokens, vocab_size=self.vocab_size, seed=self.seed,
-            avoid=range(FIRST_ID),
-        )  # fmt: skip
-        return [flat[i * self.count : (i + 1) * self.count] for i in range(self.rounds)]
-
-    def predict(self, *, pool_blocks: int, block_tokens: int) -> list[list[Use]]:
-        """What a pool of this size finds, by simulation from an empty cache."""
-        cache = PrefixCache(pool_blocks, block_tokens=block_tokens)
-        return [
-            [cache.serve(p, output_tokens=self.output_tokens) for p in one]
-            for one in self.prompts()
-        ]
-
-    def play(self, server: PrefixServer, *, offload: bool = False) -> list[Asked]:
-        """The same on the engine, round by round. Raises UnmeasuredError."""
-        extra = {"kv_transfer_params": {"offload": True}} if offload else {}
-        return [
-            ask_in_turn(
-                server,
-                [prompt_request(p, model=server.model_name, output_tokens=self.output_tokens,
-                                **extra) for p in one],
-            )
-            for one in self.prompts()
-        ]  # fmt: skip
+    Replies of eight tokens, so that a wrong reuse would show in the text.
+    """
+    return {case.name: case.play(server, output_tokens=8).to_dict() for case in cases}
 
 
-def tenant_counts(*, fitting: int) -> tuple[int, ...]:
-    """Numbers of tenants below, at and above the knee."""
-    return (max(1, fitting - 2), fitting, fitting + 1, fitting + 2, fitting + 4)
+def time_prompts(
+    server: PrefixServer, *, lengths: Sequence[int], passes: int, vocab_size: int, seed: int
+) -> dict[str, Any]:
+    """TTFT of prompts that share nothing: ``ttft_s`` by length (as in ``lengths``), ``hit_tokens``.
+
+    All lengths in turn, ``passes`` times, after one pass that is thrown away: slow drift hits all.
+    """
+    prompts = [
+        token_id_prompts(1, tokens=n, vocab_size=vocab_size, seed=seed + i, avoid=SPECIAL)[0]
+        for i, n in enumerate([*lengths] * (passes + 1))
+    ]
+    told = ask_in_turn(server, [prompt_request(p, model=server.model_name) for p in prompts])
+    kept = told.ttft_s[len(lengths) :]
+    by_length = [list(kept[i :: len(lengths)]) for i in range(len(lengths))]
+    return {"ttft_s": by_length, "hit_tokens": told.hits.hit_tokens}
 
 
-def with_count(tenants: Tenants, count: int) -> Tenants:
-    """The same tenants, another number of them, and prompts that were never sent."""
-    return replace(tenants, count=count, seed=tenants.seed + 100 * count)
+def time_shared(
+    server: PrefixServer,
+    *,
+    prompt_tokens: int,
+    shared_tokens: int,
+    passes: int,
+    vocab_size: int,
+    seed: int,
+) -> dict[str, Any]:
+    """TTFT of prompts that begin like one that was asked before: ``samples`` in s.
+
+    ``shared_tokens`` are whole blocks. Raises UnmeasuredError when the engine did not find exactly
+    these: the times would belong to something else.
+    """
+    base, *others = token_id_prompts(
+        passes + 1, tokens=prompt_tokens, vocab_size=vocab_size, seed=seed, avoid=SPECIAL
+    )
+    prompts = [[*base[:shared_tokens], *other[shared_tokens:]] for other in others]
+    model = server.model_name
+    ask_in_turn(server, [prompt_request(base, model=model)])
+    told = ask_in_turn(server, [prompt_request(p, model=model) for p in prompts])
+    if told.hits.hit_tokens != passes * shared_tokens:
+        raise UnmeasuredError(
+            f"{told.hits.hit_tokens} tokens were found in {passes} prompts, not {shared_tokens} in "
+            "each"
+        )
+    return {"samples": list(told.ttft_s), "hit_tokens": told.hits.hit_tokens}
+
+
+def same_share(some: Sequence[Any], others: Sequence[Any]) -> float:
+    """Share of equal items, pair by pair (replies with and without reuse). Raises UsageError."""
+    if not some or len(some) != len(others):
+        raise UsageError(f"{len(some)} and {len(others)} items: two equal lengths above 0 wanted")
+    return sum(a == b for a, b in zip(some, others, strict=True)) / len(some)

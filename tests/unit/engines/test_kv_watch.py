@@ -76,10 +76,10 @@ def test_one_owner_has_one_short_folder() -> None:
 
 def test_tier_goes_to_memory_only_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_watch, "_has_room", lambda folder: True)
-    assert KvWatch.at("x").tier_in_memory
+    assert KvWatch.at("x").place == "memory"
     monkeypatch.setattr(kv_watch, "_has_room", lambda folder: False)
     beside = KvWatch.at("x")
-    assert not beside.tier_in_memory and beside.tier.parent == beside.folder
+    assert beside.place == "disk" and beside.tier.parent == beside.folder
 
 
 def test_clearing_and_removing(watch: KvWatch) -> None:
@@ -90,6 +90,24 @@ def test_clearing_and_removing(watch: KvWatch) -> None:
     watch.remove()
     assert not watch.folder.exists() and not watch.tier.exists()
     watch.remove()
+
+
+class FakeServer:
+    def __init__(self, folder: Path, dtype: str) -> None:
+        self.args = VllmArgs.make(model=str(folder), dtype=dtype)
+
+    def cache_config(self) -> dict[str, str]:
+        return {"block_size": "128", "num_gpu_blocks": "25"}
+
+
+@pytest.mark.parametrize(("asked", "told"), [("float32", "fp32"), ("auto", "bf16")])
+def test_facts_of_the_pool(tmp_path: Path, asked: str, told: str) -> None:
+    config = {"dtype": "bfloat16", "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    server: Any = FakeServer(tmp_path, asked)
+    assert kv_watch.pool_facts(server) == {
+        "config": config, "dtype": told, "block": 128, "usable_blocks": 24,
+    }  # fmt: skip
 
 
 def test_events_are_counted_by_block() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from turbo_lab.core.errors import UnmeasuredError
-from turbo_lab.estimate.prefix import PrefixCache, tenants_that_fit
-from turbo_lab.experiment import prefix
-from turbo_lab.experiment.prefix import COUNTERS, Tenants, ask_in_turn, prefix_cases, read_hits
+from turbo_lab.core.errors import UnmeasuredError, UsageError
+from turbo_lab.estimate.prefix import PrefixCache
+from turbo_lab.experiment import crowds, prefix
+from turbo_lab.experiment.crowds import Tenants, play_crowds, tenant_counts, with_count
+from turbo_lab.experiment.prefix import COUNTERS, ask_in_turn, prefix_cases, read_hits
 from turbo_lab.metrics.timeline import Timeline
 from turbo_lab.workload.request import Request
 
@@ -115,11 +116,9 @@ def test_a_server_without_counters_is_unmeasured(server: FakeServer) -> None:
 
 @pytest.mark.parametrize("more", [0, 1, 2])
 def test_the_engine_finds_what_the_simulation_says(server: FakeServer, more: int) -> None:
-    fit = tenants_that_fit(
-        pool_blocks=BLOCKS, prefix_tokens=4 * BLOCK, prompt_tokens=4 * BLOCK + 8,
-        block_tokens=BLOCK,
-    )  # fmt: skip
-    tenants = prefix.with_count(TENANTS, fit + more)
+    fit = TENANTS.fitting(pool_blocks=BLOCKS, block_tokens=BLOCK)
+    assert fit == 5 and TENANTS.shared_tokens == 3 * 4 * BLOCK
+    tenants = with_count(TENANTS, fit + more)
     told = [sum(u.hit_tokens for u in one)
             for one in tenants.predict(pool_blocks=BLOCKS, block_tokens=BLOCK)]  # fmt: skip
     found = [asked.hits.hit_tokens for asked in tenants.play(server)]
@@ -143,10 +142,83 @@ def test_tenants_ask_in_turn_with_their_own_prefix() -> None:
 
 
 def test_another_count_means_other_prompts() -> None:
-    assert prefix.with_count(TENANTS, 4).prompts()[0][0] != TENANTS.prompts()[0][0]
-    assert prefix.tenant_counts(fitting=5) == (3, 5, 6, 7, 9)
+    assert with_count(TENANTS, 4).prompts()[0][0] != TENANTS.prompts()[0][0]
+    assert tenant_counts(fitting=5) == (3, 5, 6, 7, 9)
+    assert tenant_counts(fitting=5, effort="smoke") == (5, 7)
+    assert tenant_counts(fitting=5, effort="full") == tuple(range(1, 13))
+
+
+def test_equal_replies_are_counted_pair_by_pair() -> None:
+    assert prefix.same_share([["a"], ["b"], ["c"]], [["a"], ["x"], ["c"]]) == pytest.approx(2 / 3)
+    with pytest.raises(UsageError, match="2 and 1 items"):
+        prefix.same_share(["a", "b"], ["a"])
 
 
 def test_all_of_it_is_plain_data(server: FakeServer) -> None:
     told = ask_in_turn(server, [prefix.prompt_request([1] * 20, model="lab")]).to_dict()
     assert told["finished"] == 1 and told["cached_tokens"] == [0]
+
+
+def test_times_of_unlike_prompts_by_length(server: FakeServer) -> None:
+    facts = {"passes": 2, "vocab_size": VOCAB, "seed": 9}
+    told = prefix.time_prompts(server, lengths=[BLOCK, 3 * BLOCK], **facts)
+    assert told == {"ttft_s": [[pytest.approx(0.19)] * 2] * 2, "hit_tokens": 0}
+    sizes = [len(request.prompt) for request in server.sent]
+    assert sizes == [BLOCK, 3 * BLOCK] * 3  # a pass to warm up, and two that count
+
+
+def test_times_of_prompts_that_begin_alike(server: FakeServer) -> None:
+    facts = {"prompt_tokens": 6 * BLOCK, "passes": 3, "vocab_size": VOCAB, "seed": 4}
+    for shared in (0, 2 * BLOCK, 5 * BLOCK):
+        told = prefix.time_shared(server, shared_tokens=shared, **facts)
+        assert told["hit_tokens"] == 3 * shared and len(told["samples"]) == 3
+
+
+def test_times_of_what_was_not_found_are_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = install(monkeypatch, FakeServer(caching=False))
+    with pytest.raises(UnmeasuredError, match="0 tokens were found in 2 prompts, not 32 in each"):
+        prefix.time_shared(plain, prompt_tokens=96, shared_tokens=32, passes=2, vocab_size=VOCAB,
+                           seed=1)  # fmt: skip
+
+
+class FakeWatch:
+    """Counts how often the tier is emptied; its events are what the simulation evicted."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self.server, self.cleared = server, 0
+
+    def clear_tier(self) -> int:
+        self.cleared += 1
+        return 0
+
+    def events(self, *, since: int = 0) -> list[dict[str, Any]]:
+        removed = {"type": "BlockRemoved", "block_hashes": [1] * 5}
+        return [{"number": 0, "events": []}, {"number": 1, "events": [removed]}][since:][:2]
+
+
+def test_crowds_start_from_an_empty_cache_and_leave_an_empty_tier(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resets: list[str] = []
+
+    def reset(url: str) -> None:
+        resets.append(url)
+        server.cache = PrefixCache(BLOCKS, block_tokens=BLOCK)
+
+    monkeypatch.setattr(crowds, "reset_prefix_cache", reset)
+    watch: Any = FakeWatch(server)
+    told = play_crowds(server, {n: with_count(TENANTS, n) for n in (2, 3)}, watch=watch)
+    assert [*told] == ["2", "3"] and len(resets) == 2 and watch.cleared == 4
+    assert [one["hit_tokens"] for one in told["3"]["rounds"]] == [0, 3 * 4 * BLOCK]
+    assert told["3"]["removed"] == 0  # the events before the crowd do not count
+
+
+def test_the_tier_is_emptied_after_a_failure_too(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowds, "reset_prefix_cache", lambda url: None)
+    server.strangers = 1
+    watch: Any = FakeWatch(server)
+    with pytest.raises(UnmeasuredError):
+        play_crowds(server, {3: TENANTS}, watch=watch)
+    assert watch.cleared == 2
