@@ -17,9 +17,10 @@ from turbo_lab.experiment.arms import load_arm, observed
 from turbo_lab.experiment.bench import Options, run_bench
 from turbo_lab.experiment.compare import compare
 from turbo_lab.experiment.plan import BenchPlan
+from turbo_lab.experiment.sweep import counterbalanced
 from turbo_lab.report.comparison_text import comparison_lines
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")
@@ -62,40 +63,86 @@ def test_one_run_knows_its_server(server: VllmServer, tmp_path: Path) -> None:
     assert observed(run.record, "target")["server_start"].startswith("process")
 
 
+Sides = dict[str, tuple[VllmServer, dict]]
+
+
+def in_turn(folder: Path, sides: Sides, *, rounds: int = 5) -> dict[str, Path]:
+    """Runs of all sides in counterbalanced order, so that whatever drifts meets each alike."""
+    for number, side in counterbalanced(list(sides), rounds=rounds):
+        server, plan = sides[side]
+        bench(server, folder / side / f"run-{number}", warmup=1, **plan)
+    return {side: folder / side for side in sides}
+
+
+def judged(a: Path, b: Path, *, noise: Path, **question):
+    found = compare(load_arm(a), load_arm(b), folder=noise, **question)
+    print("\n".join(comparison_lines(found)))
+    return found
+
+
 def test_a_against_a_on_the_live_server(server: VllmServer, tmp_path: Path) -> None:
-    """Two runs of the same on one start. Other work on the machine may disturb one: three tries."""
-    for attempt in "123":
-        for name in "ab":
-            bench(server, tmp_path / f"{attempt}{name}")
-        found = compare(
-            load_arm(tmp_path / f"{attempt}a"), load_arm(tmp_path / f"{attempt}b"),
-            declared=None, metric="tpot", folder=tmp_path / "noise",
-        )  # fmt: skip
-        print("\n".join(comparison_lines(found)))
-        assert found.changed == ()
+    """Five runs a side on one start. A burst of other work may hit one side: a second try."""
+    for attempt in "12":
+        same = (server, {"requests": 10})
+        made = in_turn(tmp_path / attempt, {"a": same, "b": same})
+        found = judged(*made.values(), noise=tmp_path / "noise", declared=None, metric="tpot")
+        assert found.changed == () and not found.attributable
+        assert [(s.unit, len(s.values)) for s in found.samples] == [("repeats", 5)] * 2
         if found.verdict == "no difference shown":
             return
     pytest.fail(f"{comparison_lines(found)}")
 
 
-def test_a_smaller_batch_limit_is_named_and_worse(
-    server: VllmServer, pool: ServerPool, model: str, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def limited(
+    server: VllmServer, pool: ServerPool, model: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """Six users before a server of 16 sequences (a) and one of a single one (b); ten users there
+    (c), which is two settings away from a.
+    """
     small = pool.acquire(VllmArgs.make(model=model, dtype="float32", max_num_seqs=1))
-    bench(server, tmp_path / "a", concurrency=8, requests=24)
-    bench(small, tmp_path / "b", concurrency=8, requests=24)
-    found = compare(
-        load_arm(tmp_path / "a"), load_arm(tmp_path / "b"), declared="max_num_seqs",
-        metric="ttft", folder=tmp_path / "noise",
-    )  # fmt: skip
-    print("\n".join(comparison_lines(found)))
+    load = {"concurrency": 6, "requests": 12, "output_tokens": 8}
+    sides = {"a": (server, load), "b": (small, load), "c": (small, {**load, "concurrency": 10})}
+    return in_turn(tmp_path_factory.mktemp("limited"), sides)
+
+
+def test_a_smaller_batch_limit_is_named_and_worse(limited: dict[str, Path], tmp_path: Path) -> None:
+    question = {"metric": "ttft", "noise": tmp_path}
+    found = judged(limited["a"], limited["b"], declared="max_num_seqs", **question)
     assert found.changed == ("max_num_seqs",)
     assert found.verdict == "worse" and found.attributable
-    other = compare(
-        load_arm(tmp_path / "a"), load_arm(tmp_path / "b"), declared="dtype", metric="ttft",
-        folder=tmp_path / "noise",
-    )  # fmt: skip
-    assert "max_num_seqs" in other.changed and not other.attributable
+    assert "B is worse because max_num_seqs changed from" in "\n".join(comparison_lines(found))
+    other = judged(limited["a"], limited["b"], declared="dtype", **question)
+    assert other.verdict == "worse" and not other.attributable
+    assert "dtype does not differ, but max_num_seqs do" in "\n".join(comparison_lines(other))
+
+
+def test_two_settings_changed_show_the_effect_and_no_cause(
+    limited: dict[str, Path], tmp_path: Path
+) -> None:
+    found = judged(
+        limited["a"], limited["c"], declared="max_num_seqs", metric="ttft", noise=tmp_path
+    )
+    assert set(found.changed) == {"max_num_seqs", "concurrency"}
+    assert found.verdict == "worse" and not found.attributable
+    text = "\n".join(comparison_lines(found))
+    assert "because" not in text and "besides max_num_seqs also concurrency differ" in text
+
+
+def test_log_level_and_precision_beside_the_declared_setting_are_named(
+    limited: dict[str, Path], pool: ServerPool, model: str, tmp_path: Path
+) -> None:
+    """Only what changed is judged here: bfloat16 is slow on one processor and fast on the next."""
+    args = VllmArgs.make(model=model, dtype="bfloat16", max_num_seqs=1,
+                         env=(("VLLM_LOGGING_LEVEL", "DEBUG"),))  # fmt: skip
+    load = {"concurrency": 6, "requests": 12, "output_tokens": 8}
+    bench(pool.acquire(args), tmp_path / "b", warmup=1, **load)
+    found = judged(limited["a"] / "run-0", tmp_path / "b", noise=tmp_path / "noise",
+                   declared="max_num_seqs", metric="ttft")  # fmt: skip
+    assert {"max_num_seqs", "dtype", "env.VLLM_LOGGING_LEVEL"} <= set(found.changed)
+    rest = set(found.changed) - {"max_num_seqs", "dtype"}
+    assert all("log" in name.lower() for name in rest), "nothing else differs"
+    assert not found.attributable and "because" not in "\n".join(comparison_lines(found))
 
 
 def test_transformers_serve_is_measured_too(model: str, tmp_path: Path) -> None:

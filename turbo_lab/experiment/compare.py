@@ -140,7 +140,10 @@ def _matches_any(names: set[str], wanted: str) -> bool:
 def _fold(
     changes: dict[str, tuple[Any, Any]], declared: str | None, follows: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names that differ; all places that show the declared setting count as one."""
+    """Names that differ. All places that show the declared setting count as one; so do a flag and
+    the configuration that the server made of it.
+    """
+    flags = {settings.leaf(name) for name in changes if name.startswith("flag.")}
     changed: list[str] = []
     followed: list[str] = []
     for name in changes:
@@ -149,7 +152,9 @@ def _fold(
         elif any(_matches(name, other) for other in follows):
             shown, home = name, followed
         else:
-            shown, home = name.removeprefix("flag."), changed
+            by_flag = name.startswith("config.") and settings.leaf(name) in flags
+            shown = settings.leaf(name) if by_flag else name.removeprefix("flag.")
+            home = changed
         if shown not in home:
             home.append(shown)
     return tuple(changed), tuple(followed)

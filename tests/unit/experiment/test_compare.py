@@ -130,6 +130,7 @@ VLLM = ("vllm", "serve", "/models/x", "--port", "8000", "--max-num-seqs", "16", 
         ((), {"environment": {"VLLM_LOGGING_LEVEL": "DEBUG"}}, "env.VLLM_LOGGING_LEVEL"),
         ((), {"vllm_config": {"model_config": {"dtype": "bf16"}}},
          "config.vllm_config.model_config.dtype"),
+        (("--dtype=bfloat16",), {"vllm_config": {"model_config": {"dtype": "bf16"}}}, "dtype"),
     ],
 )  # fmt: skip
 def test_what_changed_beside_the_declared_setting_is_named(runs, judge, command, config, named):
