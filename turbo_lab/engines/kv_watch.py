@@ -75,7 +75,7 @@ class KvWatch:
             "replay_endpoint": self._replay,
         }
         null_block = 1
-        return args.replace(
+        return beside_another(args).replace(
             enable_prefix_caching=True,
             block_size=block_tokens,
             max_num_batched_tokens=args.max_model_len,  # a prompt is never cut into chunks
@@ -150,6 +150,17 @@ class KvWatch:
         """Delete everything that the watch left on disk and in shared memory."""
         for path in (self.tier, self.folder):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def beside_another(args: VllmArgs) -> VllmArgs:
+    """``args`` for a second engine on the same device: on a GPU, a pool of 1 GiB and no more.
+
+    With an explicit pool the share of the card's memory is only a check at the start; it is lowered
+    so that a card which another server fills does not fail that check.
+    """
+    if args.device != "gpu":
+        return args
+    return args.replace(kv_cache_gib=1, gpu_memory_utilization=0.05)
 
 
 def pool_facts(server: VllmServer) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from turbo_lab.core.errors import EngineError, UnmeasuredError, UsageError
 from turbo_lab.engines.args import VllmArgs
+from turbo_lab.engines.kv_watch import beside_another
 from turbo_lab.engines.vllm_server import VllmServer
 
 REPEATS = 3
@@ -50,7 +51,7 @@ def copy_rates(folder: Path, *, files: int, file_bytes: int) -> dict[str, float]
 
 def native_offload_args(args: VllmArgs, *, gib: int = 1) -> VllmArgs:
     """``args`` with vLLM's own offloading to host memory (``--kv-offloading-size``)."""
-    return args.replace(
+    return beside_another(args).replace(
         enable_prefix_caching=True, extra=(*args.extra, ("--kv-offloading-size", str(gib)))
     )
 

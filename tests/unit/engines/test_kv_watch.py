@@ -68,6 +68,14 @@ def test_arguments_hold_pool_watch_and_tier(watch: KvWatch) -> None:
     assert again.digest() == args.digest()  # so that a server pool can share it
 
 
+def test_a_second_engine_on_a_gpu_takes_little_of_it(watch: KvWatch) -> None:
+    gpu = VllmArgs.make(model="m", device="gpu", dtype="auto")
+    second = watch.args(gpu, pool_blocks=24, block_tokens=16)
+    assert (second.kv_cache_gib, second.gpu_memory_utilization) == (1, 0.05)
+    cpu = VllmArgs.make(model="m")
+    assert kv_watch.beside_another(cpu) == cpu
+
+
 def test_one_owner_has_one_short_folder() -> None:
     one, same, other = (KvWatch.at(path) for path in ("/a" * 200, "/a" * 200, "/b"))
     assert one == same != other
