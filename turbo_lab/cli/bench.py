@@ -52,6 +52,9 @@ Tenants = Annotated[
 Trace = Annotated[
     Path | None, typer.Option(help="CSV or JSONL file with arrivals and lengths (not --rate).")
 ]
+TraceLongest = Annotated[
+    int | None, typer.Option(help="Leave out rows with more tokens of prompt and reply.")
+]
 TraceSpeed = Annotated[float, typer.Option(help="Replay the trace so many times as fast.")]
 Retries = Annotated[
     int, typer.Option(help="Send a refused request (429, 503, no connection) so often again.")
@@ -100,7 +103,8 @@ def bench(
     input_tokens: InputTokens = 128, output_tokens: OutputTokens = 64,
     workload: Kind = "random", prefix_tokens: PrefixTokens = None,
     prefixes: Prefixes = None, turns: Turns = None, think: Think = None,
-    tenant: Tenants = None, trace: Trace = None, trace_speed: TraceSpeed = 1.0,
+    tenant: Tenants = None,
+    trace: Trace = None, trace_longest: TraceLongest = None, trace_speed: TraceSpeed = 1.0,
     slo: Slo = None, primary: Primary = None, set_: Set = None, retries: Retries = 0,
     endpoint: Endpoint = "chat", seed: Seed = 0, prompt_salt: PromptSalt = 0,
     tokenizer: Tokenizer = None, warmup: Warmup = 4, timeout: Timeout = 120.0,
@@ -109,11 +113,10 @@ def bench(
 ) -> None:  # fmt: skip
     """Measure a server: latencies, rates, objectives, resources; record and report in --out.
 
-    Exit code: 0 measured, 1 no data or ended early, 2 wrong use. The API
-    key is read from the environment variable TURBO_LAB_API_KEY. A turn of a
-    conversation counts as one request; with --rate, conversations begin at
-    that rate. A trace has the columns arrival_s,prompt_tokens,output_tokens
-    (CSV, or JSON lines), or is an Azure or Mooncake trace.
+    Exit code: 0 measured, 1 no data or ended early, 2 wrong use. The API key is read from the
+    environment variable TURBO_LAB_API_KEY. A turn of a conversation counts as one request; with
+    --rate, conversations begin at that rate. A trace has the columns
+    arrival_s,prompt_tokens,output_tokens (CSV or JSON lines), or is one of Azure's or Mooncake's.
 
     Examples:\n
       turbo-lab bench http://127.0.0.1:8000 --rate 4 --requests 200\n
@@ -122,7 +125,7 @@ def bench(
       turbo-lab bench http://127.0.0.1:8000 --rate 1 --workload multi-turn --turns 5 --think 2\n
       turbo-lab bench http://127.0.0.1:8000 --rate 4 --workload shared-prefix --prefixes 8\n
       turbo-lab bench http://127.0.0.1:8000 --rate 4 --workload tenants --tenant a --tenant b\n
-      turbo-lab bench http://127.0.0.1:8000 --trace data/traces/chat.csv --requests 50 --retries 2
+      turbo-lab bench http://127.0.0.1:8000 --trace data/traces/chat.csv --trace-longest 2000
     """
     from turbo_lab.experiment.plan import BenchPlan
     from turbo_lab.experiment.workload_words import make_workload
@@ -138,7 +141,7 @@ def bench(
         workload=make_workload(
             workload, requests=requests, input_tokens=input_tokens, prefix_tokens=prefix_tokens,
             prefixes=prefixes, turns=turns, think=think, tenants=tenant, trace=trace,
-            trace_speed=trace_speed,
+            trace_longest=trace_longest, trace_speed=trace_speed,
         ),
     )  # fmt: skip
     chosen = {"resume": resume, "calibrate": calibrate, "sample_every_s": sample_every,

@@ -8,7 +8,7 @@ from typing import Any
 from turbo_lab.core.errors import UsageError
 from turbo_lab.experiment.plan import parse_pairs
 from turbo_lab.workload.shape import Tenant, Workload
-from turbo_lab.workload.traces import read_trace
+from turbo_lab.workload.traces import TraceRow, read_trace
 
 TENANT_KEYS = {
     "share": "share", "input": "input_tokens", "output": "output_tokens", "prefix": "prefix_tokens",
@@ -26,12 +26,14 @@ def make_workload(
     think: float | None = None,
     tenants: list[str] | None = None,
     trace: Path | None = None,
+    trace_longest: int | None = None,
     trace_speed: float = 1.0,
 ) -> Workload:
     """The workload that these words ask for, what is left out by default.
 
     Half the input is shared by ``shared-prefix``, a conversation has four turns. Of a trace, as
-    many rows are read as requests are wanted. Raises UsageError where words do not go together.
+    many rows are read as requests are wanted, those above ``trace_longest`` tokens of prompt and
+    reply left out. Raises UsageError where words do not go together.
     """
     found: dict[str, Any] = {"kind": kind, "trace_speed": trace_speed}
     if kind == "shared-prefix":
@@ -43,8 +45,19 @@ def make_workload(
     if tenants:
         found["tenants"] = tuple(parse_tenant(text) for text in tenants)
     if trace is not None:
-        found |= {"trace": tuple(read_trace(trace)[:requests]), "trace_name": trace.name}
+        found |= {"trace": _rows(trace, requests, trace_longest), "trace_name": trace.name}
     return Workload(**found)
+
+
+def _rows(trace: Path, requests: int, longest: int | None) -> tuple[TraceRow, ...]:
+    """The first rows that are short enough; the gaps of those left out stay."""
+    kept = [
+        row for row in read_trace(trace)
+        if longest is None or row.prompt_tokens + row.output_tokens <= longest
+    ]  # fmt: skip
+    if not kept:
+        raise UsageError(f"{trace} has no request of {longest} tokens or fewer")
+    return tuple(kept[:requests])
 
 
 def parse_tenant(text: str) -> Tenant:

@@ -41,6 +41,10 @@ def test_a_trace_is_read_as_far_as_it_is_asked_for(tmp_path):
     found = make_workload("random", requests=2, input_tokens=1, trace=path, trace_speed=3.0)
     assert [r.prompt_tokens for r in found.trace] == [374, 396]
     assert (found.trace_name, found.trace_speed) == ("t.csv", 3.0)
+    short = make_workload("random", requests=9, input_tokens=1, trace=path, trace_longest=505)
+    assert [r.prompt_tokens for r in short.trace] == [374, 396], "prompt and reply together"
+    with pytest.raises(UsageError, match="no request of 100 tokens"):
+        make_workload("random", requests=9, input_tokens=1, trace=path, trace_longest=100)
 
 
 @pytest.mark.parametrize(
