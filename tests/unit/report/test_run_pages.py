@@ -118,6 +118,15 @@ def test_resource_panels_take_what_is_there_and_name_the_rest():
     assert "shorter than two samples" in resource_section(rows()[:1])
 
 
+def test_every_gpu_has_its_line():
+    cards = [{"utilisation_percent": 50 + i, "power_w": 300.0, "memory_used_bytes": 2**30 * (1 + i),
+              "sm_clock_mhz": None} for i in range(2)]  # fmt: skip
+    panels = resources.resource_panels([{**row, "gpus": cards} for row in rows()])
+    assert [line.label for line in panels["GPU busy\n[%]"]] == ["GPU 0", "GPU 1"]
+    assert panels["GPU memory\n[GiB]"][1].values == [2.0] * 6
+    assert "GPU clock\n[MHz]" not in panels, "what the card does not tell is not drawn"
+
+
 def test_tokens_received_are_counted_between_the_samples():
     chunks = [(100.2 + 0.1 * i, 3, "content") for i in range(10)]
     line = resources.received(rows(), [Timeline(sent_s=100.0, chunks=chunks, closed_s=102.0)])

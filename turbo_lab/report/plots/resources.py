@@ -193,7 +193,8 @@ def plot_panels(
             ax.axvline(end, color="#888888", lw=0.7)
         if len(lines) > 1 or lines[0].label not in ("resident", "of the pool"):
             place = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.97), "borderaxespad": 0.0}
-            ax.legend(frameon=False, ncols=3, fontsize=8, **place)
+            ax.legend(frameon=False, ncols=4, fontsize=8, **place)
+    axes[0].figure.align_ylabels(axes)
     axes[-1].set_xlabel(xlabel)
     axes[-1].set_xlim(0, None)
     starts = [0.0, *(end for _, end in spans)]
