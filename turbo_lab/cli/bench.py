@@ -103,20 +103,20 @@ def bench(
     input_tokens: InputTokens = 128, output_tokens: OutputTokens = 64,
     workload: Kind = "random", prefix_tokens: PrefixTokens = None,
     prefixes: Prefixes = None, turns: Turns = None, think: Think = None,
-    tenant: Tenants = None,
-    trace: Trace = None, trace_longest: TraceLongest = None, trace_speed: TraceSpeed = 1.0,
-    slo: Slo = None, primary: Primary = None, set_: Set = None, retries: Retries = 0,
-    endpoint: Endpoint = "chat", seed: Seed = 0, prompt_salt: PromptSalt = 0,
+    tenant: Tenants = None, trace: Trace = None, trace_longest: TraceLongest = None,
+    trace_speed: TraceSpeed = 1.0, slo: Slo = None, primary: Primary = None, set_: Set = None,
+    endpoint: Endpoint = "chat", retries: Retries = 0, seed: Seed = 0, prompt_salt: PromptSalt = 0,
     tokenizer: Tokenizer = None, warmup: Warmup = 4, timeout: Timeout = 120.0,
     out: Out = None, resume: Resume = False, calibrate: Calibrate = True,
     price_per_hour: PricePerHour = None, sample_every: SampleEvery = 0.5, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Measure a server: latencies, rates, objectives, resources; record and report in --out.
 
-    Exit code: 0 measured, 1 no data or ended early, 2 wrong use. The API key is read from the
-    environment variable TURBO_LAB_API_KEY. A turn of a conversation counts as one request; with
-    --rate, conversations begin at that rate. A trace has the columns
-    arrival_s,prompt_tokens,output_tokens (CSV or JSON lines), or is one of Azure's or Mooncake's.
+    Exit code: 0 measured, 1 no data or ended early, 2 wrong use. The API
+    key is read from the environment variable TURBO_LAB_API_KEY. A turn of
+    a conversation is one request; --rate is of conversations. A trace has
+    columns arrival_s,prompt_tokens,output_tokens (CSV or JSON lines), or
+    is one of Azure's or Mooncake's.
 
     Examples:\n
       turbo-lab bench http://127.0.0.1:8000 --rate 4 --requests 200\n
