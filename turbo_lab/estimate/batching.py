@@ -40,7 +40,7 @@ class Span:
 
 @dataclass(frozen=True)
 class JobTimes:
-    """Seconds from the start: seat taken, first token, last token."""
+    """Seconds from the start: seat taken (or asked), first token, last token."""
 
     start_s: float
     first_s: float
@@ -112,6 +112,48 @@ def play(schedule: Schedule, *, model: StepModel) -> tuple[JobTimes, ...]:
     )
     edges = list(accumulate(durations, initial=0.0))
     return tuple(JobTimes(edges[s.first], edges[s.first + 1], edges[s.end]) for s in schedule.spans)
+
+
+@dataclass
+class _Seat:
+    """A request on its seat, while a closed loop is played."""
+
+    asked_s: float
+    left: int
+    first_s: float = 0.0
+    written: int = 0
+
+
+def play_users(
+    job: Job, *, users: int, rounds: int, seats: int, model: StepModel
+) -> list[JobTimes]:
+    """A closed loop, step by step: every user asks ``rounds`` times, each time after the answer.
+
+    Who asks while a step runs is known to the engine when it ends; an idle engine starts a step for
+    the first that asks, so the others wait for it. Seconds of each request, ``start_s`` is when it
+    was asked, in the order of completion. Network and client are not in it.
+    """
+    if min(users, rounds, seats) < 1:
+        raise UsageError(f"{users} users, {rounds} rounds, {seats} seats: all must be at least 1")
+    coming, waiting = [_Seat(0.0, rounds) for _ in range(users)], list[_Seat]()
+    seated, found, now_s = list[_Seat](), list[JobTimes](), 0.0
+    while coming or waiting or seated:
+        if not waiting and not seated:
+            waiting.append(coming.pop(0))
+        free = seats - len(seated)
+        new, waiting = waiting[:free], waiting[free:]
+        now_s += model.mixed_step_s(
+            decode_contexts=[job.prompt_tokens + s.written for s in seated],
+            prefill=[(job.prompt_tokens, 0)] * len(new),
+        )
+        waiting, seated = waiting + coming, seated + new
+        for seat in seated:
+            seat.first_s, seat.written = seat.first_s or now_s, seat.written + 1
+        done = [s for s in seated if s.written == job.output_tokens]
+        seated = [s for s in seated if s.written < job.output_tokens]
+        found += [JobTimes(s.asked_s, s.first_s, now_s) for s in done]
+        coming = [_Seat(now_s, s.left - 1) for s in done if s.left > 1]
+    return found
 
 
 def chunks(tokens: int, *, size: int) -> list[tuple[int, int]]:

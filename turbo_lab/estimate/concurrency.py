@@ -1,15 +1,18 @@
-"""What concurrency costs: TTFT, TPOT and throughput of a closed loop, and its two knees.
+"""What concurrency costs: latency and throughput of a closed loop, and its two knees.
 
-``users`` ask again as soon as they are answered, with equal prompts and equal replies, so they
-stay in step: all prompts are read together, then all replies are written together.
+``users`` ask again as soon as they are answered, with equal prompts and equal replies. What a round
+of all of them costs has a closed form; how it splits into TTFT and TPOT depends on who is in which
+step, and is played (``batching.play_users``).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 
 from turbo_lab.core.errors import UsageError
+from turbo_lab.estimate.batching import Job, play_users
 from turbo_lab.estimate.fit import StepModel
 
 
@@ -31,39 +34,39 @@ class ClosedLoop:
         if min(self.input_tokens, self.seats) < 1 or self.output_tokens < 2:
             raise UsageError("input_tokens and seats must be at least 1, output_tokens at least 2")
 
-    def tpot_s(self, users: int) -> float:
-        """Time per further token: one decode step with everyone who has a seat."""
-        context = self.input_tokens + self.output_tokens // 2
-        return self.model.decode_s(batch=self._seated(users), context_tokens=context)
-
-    def reading_s(self, users: int) -> float:
-        """Reading all prompts of one round: ``t_request + B * t_prompt``, and with company a step.
-
-        The first to arrive starts a step alone; the others wait for it and are read in the next.
-        """
-        batch = self._seated(users)
-        work_s = batch * self.model.prefill_work_s(tokens=self.input_tokens)
-        return self.model.request_s + work_s + (self.model.step_s if batch > 1 else 0.0)
-
     def service_s(self, users: int) -> float:
-        """A request's time on its seat: ``reading + (n - 1) * TPOT``."""
-        return self.reading_s(users) + (self.output_tokens - 1) * self.tpot_s(users)
+        """A request's time on its seat when all with a seat begin together.
 
-    def queue_s(self, users: int) -> float:
-        """Mean wait for a seat: ``(users - seats) / seats`` rounds (Little's law), or none."""
-        return max(0, users - self.seats) / self.seats * self.service_s(users)
-
-    def ttft_s(self, users: int) -> float:
-        """Mean time to first token: the queue, then the reading."""
-        return self.queue_s(users) + self.reading_s(users)
+        ``t_request + B * t_prompt + (n - 1) * t_decode(B)``, and with company one step more: the
+        first to arrive starts a step alone, the others wait for it.
+        """
+        if users < 1:
+            raise UsageError(f"users is {users}, it must be at least 1")
+        batch = min(users, self.seats)
+        middle = self.input_tokens + self.output_tokens // 2
+        decode_s = self.model.decode_s(batch=batch, context_tokens=middle)
+        reading_s = batch * self.model.prefill_work_s(tokens=self.input_tokens)
+        late_s = self.model.step_s if batch > 1 else 0.0
+        return self.model.request_s + reading_s + late_s + (self.output_tokens - 1) * decode_s
 
     def e2e_s(self, users: int) -> float:
-        """Mean time to the last token."""
-        return self.queue_s(users) + self.service_s(users)
+        """Mean time to the last token: ``max(1, users / seats)`` rounds (Little's law)."""
+        return max(1.0, users / self.seats) * self.service_s(users)
 
     def throughput_tok_s(self, users: int) -> float:
         """Output tokens per second: ``users * n / E2E`` (Little's law)."""
         return users * self.output_tokens / self.e2e_s(users)
+
+    def ttft_tpot_s(self, users: int, *, rounds: int = 3) -> tuple[float, float]:
+        """Mean TTFT and TPOT over ``rounds`` requests of each user, played step by step."""
+        job = Job(self.input_tokens, self.output_tokens)
+        times = play_users(job, users=users, rounds=rounds, seats=self.seats, model=self.model)
+        outside_s = self.model.request_s - self.model.step_s  # network, client, API process
+        gaps = self.output_tokens - 1
+        return (
+            fmean(t.first_s - t.start_s for t in times) + max(0.0, outside_s),
+            fmean((t.end_s - t.first_s) / gaps for t in times),
+        )
 
     def knee_users(self) -> float:
         """Users with the most throughput per second of latency.
@@ -78,11 +81,6 @@ class ClosedLoop:
         low, high = self.service_s(2), self.service_s(self.seats)
         slope = (high - low) / (self.seats - 2)
         return min(float(self.seats), (low - 2 * slope) / slope) if slope > 0 else float(self.seats)
-
-    def _seated(self, users: int) -> int:
-        if users < 1:
-            raise UsageError(f"users is {users}, it must be at least 1")
-        return min(users, self.seats)
 
 
 def request_blocks(tokens: int, *, block_tokens: int) -> int:

@@ -16,6 +16,7 @@ from turbo_lab.estimate.batching import (
     chunks,
     continuous,
     play,
+    play_users,
     prompt_steps_s,
     static_batches,
 )
@@ -116,6 +117,39 @@ def test_one_job_alone_is_the_step_model() -> None:
     assert alone.first_s == pytest.approx(MODEL.step_s + MODEL.prefill_work_s(tokens=16))
     decode = [MODEL.decode_s(batch=1, context_tokens=16 + k) for k in (1, 2, 3, 4)]
     assert alone.end_s - alone.first_s == pytest.approx(sum(decode))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 3), st.integers(1, 6), st.integers(1, 12))
+def test_users_are_all_served_and_wait_for_nothing_but_steps(
+    users: int, rounds: int, seats: int, tokens: int
+) -> None:
+    times = play_users(Job(16, tokens), users=users, rounds=rounds, seats=seats, model=MODEL)
+    assert len(times) == users * rounds
+    assert all(t.start_s < t.first_s <= t.end_s for t in times)
+    at_once = max(sum(t.start_s < at <= t.end_s for t in times) for at in (x.end_s for x in times))
+    assert at_once <= users, "a user asks again only after the answer"
+    ends = [t.end_s for t in times]
+    assert ends == sorted(ends)
+    work = users * rounds * MODEL.prefill_work_s(tokens=16)
+    assert ends[-1] >= work + rounds * tokens * MODEL.step_s
+
+
+def test_one_user_alone_and_the_first_of_two() -> None:
+    read_s = MODEL.step_s + MODEL.prefill_work_s(tokens=16)
+    (alone,) = play_users(Job(16, 3), users=1, rounds=1, seats=4, model=MODEL)
+    assert alone.first_s == pytest.approx(read_s)
+    first, second = sorted(
+        play_users(Job(16, 3), users=2, rounds=1, seats=4, model=MODEL), key=lambda t: t.first_s
+    )
+    assert first.first_s == pytest.approx(read_s), "it starts a step at once"
+    assert second.first_s > 1.9 * read_s, "it waits for that step, then it is read"
+
+
+def test_who_finds_no_seat_waits_for_one() -> None:
+    times = play_users(Job(16, 5), users=4, rounds=1, seats=2, model=MODEL)
+    firsts, ends = sorted(t.first_s for t in times), sorted(t.end_s for t in times)
+    assert firsts[2] > ends[0]
 
 
 @given(st.integers(1, 3000), st.integers(1, 700))

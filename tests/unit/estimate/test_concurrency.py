@@ -34,22 +34,36 @@ def loop(**more: float) -> ClosedLoop:
     return ClosedLoop(model(**more), input_tokens=64, output_tokens=32, seats=16)
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.integers(1, 64), st.floats(1e-3, 0.1), st.floats(1e-5, 1e-2))
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.floats(1e-3, 0.1), st.floats(1e-5, 1e-2))
 def test_littles_law_holds_at_every_load(users: int, step_s: float, sequence_s: float) -> None:
     one = loop(step_s=step_s, sequence_s=sequence_s)
-    e2e = one.ttft_s(users) + 31 * one.tpot_s(users)
-    assert one.e2e_s(users) == pytest.approx(e2e)
     assert one.throughput_tok_s(users) * one.e2e_s(users) == pytest.approx(users * 32)
-    assert one.queue_s(users) == 0 or users > 16
+    assert one.e2e_s(users) >= one.service_s(users)
+    assert one.e2e_s(users) == one.service_s(users) or users > 16
 
 
-def test_beyond_the_seats_only_the_first_token_waits() -> None:
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 40), st.floats(5e-3, 0.1), st.floats(1e-4, 5e-3))
+def test_the_split_adds_up_to_the_round(users: int, step_s: float, sequence_s: float) -> None:
+    """However the users fall out of step, the sum stays: work is moved, not saved."""
+    one = loop(step_s=step_s, sequence_s=sequence_s)
+    ttft_s, tpot_s = one.ttft_tpot_s(users, rounds=6)
+    assert ttft_s + 31 * tpot_s == pytest.approx(one.e2e_s(users), rel=0.15)
+
+
+def test_beyond_the_seats_throughput_is_flat_and_the_first_token_waits() -> None:
     one = loop()
-    assert one.tpot_s(64) == one.tpot_s(16) and one.throughput_tok_s(64) == pytest.approx(
-        one.throughput_tok_s(16)
-    )
-    assert one.ttft_s(64) == pytest.approx(one.ttft_s(16) + 3 * one.service_s(16))
+    assert one.throughput_tok_s(64) == pytest.approx(one.throughput_tok_s(16))
+    assert one.e2e_s(64) == pytest.approx(4 * one.service_s(16))
+    inside, outside = one.ttft_tpot_s(16, rounds=4), one.ttft_tpot_s(48, rounds=4)
+    assert outside[0] > 2 * inside[0] and outside[1] == pytest.approx(inside[1], rel=0.2)
+
+
+def test_out_of_step_a_reply_pays_for_others_prompts() -> None:
+    """Half as many users more than seats: they come in while others are being answered."""
+    one = loop(prompt=100_000.0)
+    assert one.ttft_tpot_s(24)[1] > 1.1 * one.ttft_tpot_s(16)[1]
 
 
 @settings(max_examples=40, deadline=None)
@@ -79,7 +93,6 @@ def test_the_closed_form_agrees_with_the_scheduler(users: int) -> None:
     one = loop()
     times = play(continuous([Job(64, 32)] * users, seats=16), model=one.model)
     extra_s = one.model.step_s if users > 1 else 0.0
-    assert one.reading_s(users) - extra_s == pytest.approx(times[0].first_s, rel=1e-6)
     assert one.service_s(users) - extra_s == pytest.approx(times[0].end_s, rel=0.01)
 
 

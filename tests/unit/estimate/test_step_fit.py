@@ -14,7 +14,7 @@ from turbo_lab.estimate.fit import (
     aa_noise,
     fit_error,
     fit_step_model,
-    reached_roof,
+    loose_roof,
 )
 from turbo_lab.estimate.points import MeasuredStep, StepPoint, decode_grid, prefill_points
 from turbo_lab.hardware.roofline import Roof
@@ -113,11 +113,14 @@ def test_too_few_points_are_refused() -> None:
         fit_error(TRUE, [])
 
 
-def test_reached_rates_bound_no_measured_point_from_above() -> None:
+def test_a_loose_roof_bounds_no_step_and_changes_no_prediction() -> None:
     points = measured(FIT)
-    roof = reached_roof(points, spec=SPEC, weight_bytes=2, kv_dtype="bf16")
+    roof = loose_roof(points, spec=SPEC, weight_bytes=2, kv_dtype="bf16")
     model = fit_step_model(points, spec=SPEC, roof=roof, weight_bytes=2, kv_dtype="bf16")
-    assert all(model.bound_s(m.point.sequences) <= m.seconds * (1 + 1e-9) for m in points)
+    assert all(model.bound_s(m.point.sequences) <= m.seconds / 4 * (1 + 1e-9) for m in points)
+    probed = fit(points)
+    mixed = {"decode_contexts": [200] * 8, "prefill": [(128, 0)] * 15}
+    assert model.mixed_step_s(**mixed) == pytest.approx(probed.mixed_step_s(**mixed), rel=1e-3)
     assert fit_error(model, measured(JUDGE)).worst < 1e-3, "the scale of the roof does not matter"
     with pytest.raises(UsageError, match="no points"):
-        reached_roof([], spec=SPEC, weight_bytes=2)
+        loose_roof([], spec=SPEC, weight_bytes=2)
