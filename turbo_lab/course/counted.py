@@ -38,10 +38,18 @@ class Counted:
             raise UnmeasuredError(f"run {self.name} has no complete set of replies ({why})")
         return self.timelines
 
-    def seconds(self) -> float:
-        """From the first request's sending to the last one's end. Raises UnmeasuredError."""
+    def seconds(self, *, groups_of: int | None = None) -> float:
+        """From the first request's sending to the last one's end. Raises UnmeasuredError.
+
+        ``groups_of``: requests that were sent in groups of so many, one group after the other; the
+        client's own pauses between the groups are left out.
+        """
         runs = self.replies()
-        return max(t.closed_s or 0.0 for t in runs) - min(t.sent_s or 0.0 for t in runs)
+        size = groups_of or len(runs)
+        groups = [runs[i : i + size] for i in range(0, len(runs), size)]
+        return sum(
+            max(t.closed_s or 0.0 for t in g) - min(t.sent_s or 0.0 for t in g) for g in groups
+        )
 
     def count(self, what: str) -> float:
         """How far one of the engine's counters went up, ``steps`` for example.

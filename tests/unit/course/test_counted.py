@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,18 @@ def test_growth_of_the_counters_and_its_replay(
 
     shown = counted(again, "run", never, server=None)
     assert shown.count("steps") == 6 and shown.timelines == run.timelines
+
+
+def test_pauses_between_groups_are_left_out(lesson: Lesson, server: Counting) -> None:
+    def groups():
+        found = []
+        for pair in (("a", "b"), ("c", "d")):
+            found += ask(server, *pair)()
+            time.sleep(0.2)
+        return found
+
+    run = counted(lesson, "run", groups, server=server)
+    assert run.seconds() > 0.2 > run.seconds(groups_of=2) > 0
 
 
 def test_failures_are_no_replies(lesson: Lesson, server: Counting) -> None:
