@@ -42,7 +42,7 @@ def lesson_recipes(effort: str) -> dict[str, Recipe]:
 
 def served_recipes(effort: str) -> dict[str, str]:
     """Arm of the served comparison to the recipe whose checkpoint it loads."""
-    return {"int8 W8A8": INT8, "int4 W4A16": GROUP if effort == "smoke" else GPTQ}
+    return {"int8": INT8, "int4": GROUP if effort == "smoke" else AWQ}
 
 
 def broken_pairs(rows: Sequence[QualityRow]) -> list[str]:

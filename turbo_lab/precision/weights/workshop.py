@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from turbo_lab.core import host
-from turbo_lab.core.errors import UsageError
+from turbo_lab.core.errors import UnmeasuredError, UsageError
 from turbo_lab.engines import local_model
+from turbo_lab.engines.tuning import cpu_settings
 from turbo_lab.experiment.quality_rows import row_to_dict
 from turbo_lab.experiment.quality_subject import Subject, load_subject
 from turbo_lab.numerics.schemes import Scheme
@@ -71,7 +72,13 @@ class Workshop:
         return calibrate(self.subject, effort=self.effort)
 
     def dtype_rows(self, dtypes: Sequence[str]) -> list[dict[str, Any]]:
-        """Rows of the same weights in narrower arithmetic, no method."""
+        """Rows of the same weights in narrower arithmetic, no method.
+
+        Raises UnmeasuredError where this processor only emulates that arithmetic: it would take
+        minutes per row.
+        """
+        if cpu_settings(report=self.report).dtype == "float32":
+            raise UnmeasuredError("this processor has no fast 16-bit products")
         return [row_to_dict(measure_dtype(self.work, dtype)) for dtype in dtypes]
 
     def recipe_rows(self, names: Sequence[str]) -> list[dict[str, Any]]:

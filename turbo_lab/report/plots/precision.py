@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 INK, PALE = "#333333", "#d9d9d9"
 MARKS = ("o", "s", "^", "D", "v", "P")
-LEAST_KL = 1e-4  # an interval that reaches zero is drawn down to here on a logarithmic axis
+LABEL_GAP = 1.6  # between two labels on a logarithmic axis of about six decades
+LEAST_KL = 1e-5  # an interval that reaches zero is drawn down to here on a logarithmic axis
 
 
 def plot_number_lines(formats: Sequence[str], *, ax: Axes | None = None) -> Axes:
@@ -61,7 +62,7 @@ def plot_relative_error(formats: Sequence[str], *, ax: Axes | None = None) -> Ax
         if inside[-1] < values[-1]:
             ax.plot(inside[-1], error[-1], "x", color=line.get_color(), ms=8, mew=2)
     ax.set(xscale="log", yscale="log", xlabel="|value|",
-           ylabel="largest error / |value|", ylim=(1e-4, 2))  # fmt: skip
+           ylabel="largest error / |value|", ylim=(2e-5, 2))  # fmt: skip
     ax.legend(frameon=False, ncols=3, fontsize=9, loc="lower left")
     return ax
 
@@ -78,8 +79,10 @@ def plot_grids(
     """
     ax = new_axes(ax, width_in=7.4, height_in=4.0)
     edges, shares = histogram["edges"], histogram["shares"]
-    ax.stairs([max(s, 1e-7) for s in shares], edges, fill=True, color=PALE, ec=INK, lw=0.6)
-    low, gap = 1e-7, 3.0
+    ax.stairs(
+        [max(s, 1e-7) for s in shares], edges, baseline=1e-7, fill=True, color=PALE, ec=INK, lw=0.6
+    )
+    low, gap = 1e-7, 4.0
     for number, (label, points) in enumerate(grids.items()):
         height = low / gap ** (2 * number + 2)
         inside = [p for p in points if edges[0] <= p <= edges[-1]]
@@ -105,24 +108,35 @@ def plot_quality(
     """
     ax = new_axes(ax, width_in=7.6, height_in=4.6)
     by_name = {row.name: row for row in rows if row.text and row.stored_bytes}
-    heights: list[tuple[float, float]] = []
+    points: list[tuple[float, float, str]] = []
     for number, (label, names) in enumerate(groups.items()):
         for first, name in enumerate(n for n in names if n in by_name):
             row = by_name[name]
             kl, size = row.text.kl, row.stored_bytes / 1e6  # type: ignore[union-attr,operator]
-            low = max(kl.low, LEAST_KL)
+            low = min(max(kl.low, LEAST_KL), kl.mean)
             ax.errorbar(size, kl.mean, yerr=[[kl.mean - low], [kl.high - kl.mean]], capsize=3,
                         fmt=MARKS[number % len(MARKS)], color=COLOURS[number % len(COLOURS)],
                         label=label if first == 0 else None)  # fmt: skip
-            left = any(abs(size / x - 1) < 0.05 and 0.55 < kl.mean / y < 1.8 for x, y in heights)
-            heights.append((size, kl.mean))
-            ax.annotate(name, (size, kl.mean), xytext=(-8, 0) if left else (8, 0), fontsize=8,
-                        textcoords="offset points", va="center",
-                        ha="right" if left else "left")  # fmt: skip
+            points.append((size, kl.mean, name))
+    for size, kl_mean, name, height in _spread_labels(points):
+        ax.annotate(name, (size, kl_mean), xytext=(size * 1.05, height), fontsize=8, va="center",
+                    arrowprops={"arrowstyle": "-", "lw": 0.5, "color": "grey"})  # fmt: skip
     ax.set(yscale="log", xlabel="bytes of all weights [MB]", ylabel="KL to float32 [nat/token]")
-    ax.margins(x=0.3)
-    ax.legend(frameon=False, fontsize=9, loc="upper right")
+    ax.margins(x=0.25)
+    ax.legend(frameon=False, fontsize=9, loc="lower right")
     return ax
+
+
+def _spread_labels(
+    points: Sequence[tuple[float, float, str]],
+) -> list[tuple[float, float, str, float]]:
+    """Each point with the height of its label: neighbours in size keep a distance in height."""
+    out: list[tuple[float, float, str, float]] = []
+    for size, height, name in sorted(points, key=lambda p: p[1]):
+        near = [label for x, _, _, label in out if abs(size / x - 1) < 0.2]
+        place = max([height, *(label * LABEL_GAP for label in near)])
+        out.append((size, height, name, place))
+    return out
 
 
 def plot_damage(
@@ -146,7 +160,8 @@ def plot_damage(
 
         ax.legend(handles=[Patch(color=COLOURS[1], label="left in 16 bits"),
                            Patch(color=COLOURS[0], label="quantised")],
-                  frameon=False, fontsize=9, loc="lower right")  # fmt: skip
+                  frameon=False, fontsize=9, ncols=2, loc="lower right",
+                  bbox_to_anchor=(1, 1))  # fmt: skip
     return ax
 
 
