@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 from turbo_lab.core.errors import RecordError
@@ -106,6 +107,8 @@ class Timeline:
 
     def events(self) -> tuple[Chunk, ...]:
         """All chunks, run-length forms expanded."""
+        if self._is_plain:
+            return self.chunks  # type: ignore[return-value]
         out: list[Chunk] = []
         for item in self.chunks:
             if isinstance(item, ChunkRun):
@@ -116,7 +119,12 @@ class Timeline:
 
     def visible(self) -> tuple[Chunk, ...]:
         """Chunks that carry content, reasoning or tool text."""
-        return tuple(c for c in self.events() if c.kind in VISIBLE_KINDS)
+        return tuple([c for c in self.events() if c.kind in VISIBLE_KINDS])
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """No run-length form; known once, for metrics ask for the events very often."""
+        return not any(isinstance(c, ChunkRun) for c in self.chunks)
 
     def validate(self) -> Timeline:
         """Return self, or raise TimelineError naming the request and the impossible value."""
@@ -143,7 +151,7 @@ class Timeline:
 
 
 def _as_chunk(item: Chunk | ChunkRun | Sequence[Any] | Mapping[str, Any]) -> Chunk | ChunkRun:
-    if isinstance(item, Chunk | ChunkRun):
+    if type(item) is Chunk or isinstance(item, Chunk | ChunkRun):
         return item
     try:
         if isinstance(item, Mapping):
