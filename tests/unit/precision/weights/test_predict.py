@@ -46,7 +46,7 @@ def test_the_file_holds_as_many_bytes(tiny: Any, tmp_path: Path, recipe: Recipe)
 
 
 def test_bundled_model_by_hand() -> None:
-    spec = load_model("smollm2-135m").spec
+    spec = load_model("smollm2-135m").spec()
     assert plain_bytes(spec, dtype="fp32") == 4 * 134_515_008
     found = recipe_bytes(spec, Recipe("group", GROUP))
     assert found.packed_values == 30 * (2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536)
@@ -55,6 +55,6 @@ def test_bundled_model_by_hand() -> None:
 
 
 def test_four_bits_are_not_a_quarter() -> None:
-    spec = load_model("smollm2-135m").spec
+    spec = load_model("smollm2-135m").spec()
     small = recipe_bytes(spec, Recipe("group", GROUP)).total
     assert 2 < plain_bytes(spec, dtype="bf16") / small < 2.5
