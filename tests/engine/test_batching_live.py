@@ -1,7 +1,7 @@
 """Batching and scheduling on real vLLM: each idea's witness says yes when it is on, no when off.
 
-Three servers for all: the default one, one that reads long prompts in chunks, one with a small pool
-and priorities.
+Two servers for all: the default one, and one that reads long prompts in chunks, has a small pool
+and heeds priorities. Each of the three acts only on its own kind of request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from turbo_lab.core.config import resolve_dials
 from turbo_lab.course.held import conversations
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
-from turbo_lab.engines.pool import pool_session, shared_server, start_together
+from turbo_lab.engines.pool import pool_session, shared_server
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.estimate import batching, fit
 from turbo_lab.estimate.concurrency import ClosedLoop, Pool
@@ -54,12 +54,10 @@ def servers(args: VllmArgs, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         longest = Pool(1, block, args.max_model_len, 1).last_blocks
         pool = Pool(max(FIT * Pool(1, block, PROMPT, REPLY).last_blocks, longest + 1), block,
                     PROMPT, REPLY)  # fmt: skip
-        chunked = args.replace(extra=(("--long-prefill-token-threshold", str(CHUNK)),))
-        blocks = (("--num-gpu-blocks-override", str(pool.blocks + 1)),)  # and the null block
-        tight = args.replace(scheduling_policy="priority", extra=blocks)
-        start_together(chunked, tight)
-        yield {"plain": plain, "chunked": shared_server(chunked), "tight": shared_server(tight),
-               "pool": pool}  # fmt: skip
+        flags = (("--long-prefill-token-threshold", str(CHUNK)),
+                 ("--num-gpu-blocks-override", str(pool.blocks + 1)))  # fmt: skip
+        tuned = shared_server(args.replace(scheduling_policy="priority", extra=flags))
+        yield {"plain": plain, "tuned": tuned, "pool": pool}
 
 
 def ask(server: VllmServer, count: int, prompt: int, reply: int, *, seed: int) -> list[Request]:
@@ -113,7 +111,9 @@ def test_chunks_shorten_the_pause_of_running_replies(servers: dict) -> None:
     def witness(pause: float) -> bool:
         return pause < reading_s / 2
 
-    on, off = pause_s(servers["chunked"], 11), pause_s(servers["plain"], 13)
+    before = servers["tuned"].counter(OUT)
+    on, off = pause_s(servers["tuned"], 11), pause_s(servers["plain"], 13)
+    assert servers["tuned"].counter(OUT) == before, "the small pool must not act here"
     print(f"alone {reading_s:.2f} s; pause and E2E: in chunks {on}, whole {off}")
     assert witness(on[0]) and not witness(off[0])
 
@@ -128,8 +128,8 @@ def test_preemption_happens_when_the_pool_is_too_small(servers: dict) -> None:
         send(server, ask(server, users, PROMPT, REPLY, seed=seed), users)
         return server.counter(OUT) - before
 
-    on = preemptions("tight", SEATS, 20)
-    enough, few = preemptions("plain", SEATS, 20), preemptions("tight", 8, 21)
+    on = preemptions("tuned", SEATS, 20)
+    enough, few = preemptions("plain", SEATS, 20), preemptions("tuned", 8, 21)
     print(f"preemptions: {on} (predicted {pool.preemptions(SEATS)}), off {enough} and {few}")
     assert on > 0 and enough == 0 and few == 0
     assert on <= 2 * pool.preemptions(SEATS)
@@ -154,7 +154,7 @@ def test_priority_lets_short_requests_pass_long_ones(servers: dict) -> None:
         long_begins = median(first_visible_s(t) or 0.0 for t in found[: 2 * SEATS])
         return median(last_visible_s(t) or 0.0 for t in found[2 * SEATS :]) < long_begins
 
-    arms = {"on": runs("tight", lengths, 30), "equal": runs("tight", [0] * len(lengths), 31),
+    arms = {"on": runs("tuned", lengths, 30), "equal": runs("tuned", [0] * len(lengths), 31),
             "no policy": runs("plain", lengths, 32)}  # fmt: skip
     for name, found in arms.items():
         long, short = (median(e2e_s(t) or 0.0 for t in part)

@@ -122,6 +122,16 @@ def compare(one: Sequence[Reply], other: Sequence[Reply]) -> Apart:
     return Apart(len(pairs), gaps, max(largest_shift(a, b) for a, b in pairs))
 
 
+def shift_ratio(one: Apart, *, to: Apart) -> float:
+    """How much more company moves log-probabilities in one setting than in another.
+
+    Raises UnmeasuredError where it moved nothing in the other.
+    """
+    if not to.shift:
+        raise UnmeasuredError("company moved no log-probability there, so there is no ratio")
+    return one.shift / to.shift
+
+
 def to_rows(replies: Sequence[Reply]) -> list[list[list[Any]]]:
     """JSON-ready form, as records keep it."""
     return [[[c.token, c.logprob, c.gap] for c in reply] for reply in replies]

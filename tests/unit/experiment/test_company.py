@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from turbo_lab.core.errors import EngineError, UnmeasuredError, UsageError
 from turbo_lab.experiment.company import (
+    Apart,
     Choice,
     choices,
     compare,
@@ -20,6 +21,7 @@ from turbo_lab.experiment.company import (
     largest_shift,
     parting,
     read_choices,
+    shift_ratio,
     to_rows,
 )
 from turbo_lab.workload.request import Request
@@ -68,6 +70,13 @@ def test_changes_are_clear_where_the_gap_is_beyond_twice_the_shift() -> None:
     assert compare([base], [far]).clear_changes == 1
     with pytest.raises(UnmeasuredError, match="no two sets"):
         compare([], [base])
+
+
+def test_shift_ratio_needs_a_shift() -> None:
+    small, large, none = Apart(1, (), 0.001), Apart(1, (), 0.5), Apart(1, (), 0.0)
+    assert shift_ratio(small, to=large) == pytest.approx(0.002)
+    with pytest.raises(UnmeasuredError, match="moved no"):
+        shift_ratio(small, to=none)
 
 
 def test_rows_bring_replies_back() -> None:
