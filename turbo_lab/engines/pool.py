@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from turbo_lab.core import host
@@ -151,6 +152,24 @@ def current_pool() -> ServerPool:
 def shared_server(args: VllmArgs) -> VllmServer:
     """A ready server with these arguments from the current pool (see ``ServerPool.acquire``)."""
     return current_pool().acquire(args)
+
+
+def start_together(*wanted: VllmArgs) -> None:
+    """Start servers side by side, for two starts at once take little longer than one.
+
+    ``shared_server`` then finds each of them running. On a GPU they start one after the other: each
+    counts the memory that the others take. One that does not start is left to ``shared_server``,
+    which tells why.
+    """
+    pool = current_pool()
+
+    def start(args: VllmArgs) -> None:
+        with contextlib.suppress(EngineError):
+            pool.acquire(args)
+
+    workers = 1 if any(args.device == "gpu" for args in wanted) else max(1, len(wanted))
+    with ThreadPoolExecutor(max_workers=workers) as starters:
+        list(starters.map(start, wanted))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
-"""Room on a GPU: no idle server beside a new one, and a card divided among several."""
+"""Servers that start side by side, one after the other on a GPU, and a card divided among them."""
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,9 +11,43 @@ import pytest
 
 from turbo_lab.core import host
 from turbo_lab.core.config import Dials
+from turbo_lab.core.errors import EngineError
 from turbo_lab.core.units import GiB
+from turbo_lab.engines import pool
+from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
-from turbo_lab.engines.pool import pool_session
+from turbo_lab.engines.pool import ServerPool, pool_session, start_together
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
+    """``acquire`` takes a moment, notes how many run at once, and fails for a model ``bad``."""
+    seen = SimpleNamespace(done=[], most=0, now=0, lock=threading.Lock())
+
+    def acquire(self: ServerPool, args: VllmArgs) -> None:
+        with seen.lock:
+            seen.now += 1
+            seen.most = max(seen.most, seen.now)
+        time.sleep(0.05)
+        with seen.lock:
+            seen.now -= 1
+        if args.model == "bad":
+            raise EngineError("no such model")
+        seen.done.append(args.model)
+
+    monkeypatch.setattr(ServerPool, "acquire", acquire)
+    monkeypatch.setenv(pool.POOL_VARIABLE, str(tmp_path))
+    return seen
+
+
+def test_side_by_side_and_one_failure_stops_nobody(starts: SimpleNamespace) -> None:
+    start_together(*(VllmArgs.make(model=m) for m in ("a", "bad", "b")))
+    assert sorted(starts.done) == ["a", "b"] and starts.most == 3
+
+
+def test_one_after_the_other_on_a_gpu(starts: SimpleNamespace) -> None:
+    start_together(*(VllmArgs.make(model=m, device="gpu") for m in "abc"))
+    assert starts.done == ["a", "b", "c"] and starts.most == 1
 
 
 def test_a_gpu_server_leaves_no_idle_one_beside_it(tmp_path: Path) -> None:
