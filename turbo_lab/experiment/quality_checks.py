@@ -18,6 +18,7 @@ from turbo_lab.experiment.quality_prompts import QualityPrompt
 Rule = Mapping[str, Any]
 _NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 _WIDE = str.maketrans("，：；（）。！", ",:;().!")
+_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”")
 _QUOTES = "\"'`“”‘’「」*"
 
 
@@ -30,10 +31,10 @@ def why_not(rule: Rule, reply: str) -> str | None:
     """None when the reply passes, else the reason in one line.
 
     Rules: ``contains_any`` (one of ``any`` as whole words, case ignored), ``needle`` (``text``
-    likewise), ``number`` (the last number of the reply equals ``value``), ``copy`` (the reply or
-    one of its lines is ``text``), ``json`` (the first JSON object has the pairs of ``equals``),
-    ``code`` (the function gives the expected results), ``summary`` (a word of every group in
-    ``required``, none of ``forbidden``, at most ``max_words``).
+    likewise), ``number`` (the last number of the reply equals ``value``), ``copy`` (the reply, a
+    line, what follows a colon, or a quotation is ``text``), ``json`` (the first JSON object has the
+    pairs of ``equals``), ``code`` (the function gives the expected results), ``summary`` (a word of
+    every group in ``required``, none of ``forbidden``, at most ``max_words``).
 
     Raises:
         UsageError: an unknown rule.
@@ -78,7 +79,15 @@ def _plain(text: str) -> str:
 
 def _copy(rule: Rule, reply: str) -> str | None:
     wanted = _plain(rule["text"])
-    candidates = [reply, *reply.splitlines(), ", ".join(reply.split("\n"))]
+    lines = reply.splitlines()
+    told = [line.partition(sign)[2] for line in lines for sign in (":", "：")]
+    candidates = [
+        reply,
+        *lines,
+        *told,
+        *("".join(q) for q in _QUOTED.findall(reply)),
+        ", ".join(lines),
+    ]
     return None if any(_plain(c) == wanted for c in candidates) else "the copy differs"
 
 

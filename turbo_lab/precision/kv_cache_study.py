@@ -25,20 +25,18 @@ from turbo_lab.experiment.quality_table import (
     reply_quality,
     text_quality,
 )
-from turbo_lab.precision.eviction import EvictingCache, Eviction
+from turbo_lab.precision.eviction import EvictingCache
+from turbo_lab.precision.eviction_rule import Eviction
 from turbo_lab.precision.kv_cache import plain_cache_bytes, quantized_cache
-from turbo_lab.precision.kv_cache_scheme import KvScheme, kv_scheme
+from turbo_lab.precision.kv_cache_kinds import CacheKind, cache_kinds
 
-CacheKind = KvScheme | Eviction
 OTHER_KINDS = tuple(kind for kind in KINDS if kind != "needle")
 SIZES: dict[str, dict[str, Any]] = {  # passages of each language, prompts per kind, needles
     "smoke": {"passages": (2, 1), "per_kind": 1, "needles": 0},
     "quick": {"passages": (6, 2), "per_kind": 2, "needles": 5},
     "full": {"passages": (16, 8), "per_kind": None, "needles": None},
 }
-ASKED_AT_QUICK = (
-    "fp8 e4m3", "fp8 e5m2", "int4, K per token", "int4, K per channel", "window of 256",
-)  # fmt: skip
+ASKED_AT_QUICK = ("fp8 e5m2", "int4, K per token", "int4, K per channel", "window of 256")
 
 
 def study_prompts(effort: str) -> tuple[QualityPrompt, ...]:
@@ -52,29 +50,6 @@ def _size(effort: str) -> dict[str, Any]:
     if effort not in SIZES:
         raise UsageError(f"effort is {effort!r}.{did_you_mean(effort, list(SIZES))}")
     return SIZES[effort]
-
-
-def cache_kinds() -> dict[str, CacheKind]:
-    """The caches of the table, by the name that the table shows; the first is the off-control."""
-    return {
-        "fp32, our cache": kv_scheme("fp32"),
-        "bf16": kv_scheme("bf16"),
-        "fp8 e4m3": kv_scheme("fp8_e4m3", keys="none"),
-        "fp8 e5m2": kv_scheme("fp8_e5m2", keys="none"),
-        "int8, K per token": kv_scheme("int8", keys="token"),
-        "int8, K per channel": kv_scheme("int8"),
-        "int4, K per token": kv_scheme("int4", keys="token"),
-        "int4, K per token, sinks": kv_scheme("int4", keys="token", sink_tokens=4),
-        "int4, K per token, rotated": kv_scheme("int4", keys="token", rotation="hadamard"),
-        "int4, K per channel": kv_scheme("int4"),
-        "int4, K per channel, recent": kv_scheme("int4", recent_tokens=32),
-        "int4, K per channel, sinks and recent": kv_scheme("int4", sink_tokens=4, recent_tokens=32),
-        "int4, K per channel, rotated": kv_scheme("int4", rotation="hadamard"),
-        "int2, K per channel, sinks and recent": kv_scheme("int2", sink_tokens=4, recent_tokens=32),
-        "4 sinks + window of 252": Eviction(window_tokens=252, sink_tokens=4),
-        "window of 256": Eviction(window_tokens=256),
-        "128 heavy hitters + window of 128": Eviction(window_tokens=128, heavy_tokens=128),
-    }
 
 
 def new_cache(config: Any, kind: CacheKind) -> Any:
