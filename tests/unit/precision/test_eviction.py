@@ -9,12 +9,8 @@ import torch
 from transformers import DynamicCache
 
 from turbo_lab.core.errors import UsageError
-from turbo_lab.precision.eviction import (
-    EvictingCache,
-    EvictingLayer,
-    Eviction,
-    evicted_layer_bytes,
-)
+from turbo_lab.precision.eviction import EvictingCache, EvictingLayer
+from turbo_lab.precision.eviction_rule import Eviction, evicted_layer_bytes
 
 from .conftest import DIM, HEADS, LAYERS, passes
 

@@ -14,9 +14,9 @@ from turbo_lab.core.errors import UsageError
 from turbo_lab.experiment.quality_subject import Subject
 from turbo_lab.models.memory import kv_cache_bytes
 from turbo_lab.models.spec import from_hf_config
+from turbo_lab.precision.kv_cache_kinds import cache_kinds
 from turbo_lab.precision.kv_cache_study import (
     ASKED_AT_QUICK,
-    cache_kinds,
     measure_caches,
     prepare,
     study_prompts,
