@@ -1,7 +1,9 @@
 """vLLM's own quantised KV cache: ask the engine, and keep its answer, a refusal included.
 
 Which formats run depends on the processor or card and on the release, so nothing here is a table of
-what should work: the engine is started with the format and tells its pool, or says why not.
+what should work: the engine is started with the format and tells its pool, or says why not. A start
+proves little: vLLM 0.32 on CPU starts with ``int4_per_token_head``, lays out one byte per value and
+answers nonsense. So the pool is held against the prediction, and the replies against the reference.
 """
 
 from __future__ import annotations
@@ -56,6 +58,16 @@ class ServedCache:
     def unmeasured(self) -> str | None:
         """``unmeasured: reason`` where the engine did not run, else None."""
         return f"unmeasured: {self.reason}" if self.reason else None
+
+    @property
+    def as_predicted(self) -> bool | None:
+        """The pool is the predicted one, to the token: the format is really laid out. Else False.
+
+        None where either number is unknown.
+        """
+        if self.pool_tokens is None or self.predicted_tokens is None:
+            return None
+        return self.pool_tokens == self.predicted_tokens
 
     def pool(self) -> int:
         """The pool in tokens. Raises UnmeasuredError with the engine's words."""

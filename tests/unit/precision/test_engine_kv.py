@@ -48,6 +48,9 @@ def test_one_byte_instead_of_four_or_two_makes_four_or_two_times_the_pool(args):
             assert found == gain * plain[dtype]
     assert predicted_pool_tokens(args.replace(model="Qwen/Qwen3-8B")) is None
     assert predicted_pool_tokens(args.replace(device="gpu")) is None
+    # Four bits and two scales a head: 2^30 / (30 layers * 3 heads * 72 bytes), in blocks of 128.
+    four = predicted_pool_tokens(args.replace(kv_cache_dtype="int4_per_token_head"))
+    assert four == 2**30 // (30 * 3 * 72 * 128) * 128
 
 
 class FakeServer:
@@ -77,6 +80,7 @@ def test_a_start_tells_pool_replies_and_pace(args, tmp_path, monkeypatch):
     monkeypatch.setattr(engine_kv, "VllmServer", lambda asked: FakeServer(log, "fine"))
     found = serve_with(args, "fp8_e5m2", prompts=load_prompts(["facts"], per_kind=2))
     assert found.pool() == found.predicted_tokens == 93_184 and found.unmeasured is None
+    assert found.as_predicted
     assert len(found.replies) == 2 and found.tpot_s == pytest.approx(0.002, rel=2)
 
 
@@ -85,7 +89,7 @@ def test_a_refused_start_is_unmeasured_with_the_engines_words(args, tmp_path, mo
     monkeypatch.setattr(engine_kv, "VllmServer", lambda asked: FakeServer(log, REFUSAL))
     found = serve_with(args, "fp8", prompts=load_prompts(["facts"], per_kind=2))
     assert found.unmeasured.startswith("unmeasured: NotImplementedError: FP8 KV cache")
-    assert found.replies == () and found.predicted_tokens == 93_184
+    assert found.replies == () and found.predicted_tokens == 93_184 and found.as_predicted is None
     with pytest.raises(UnmeasuredError, match="AVX-512"):
         found.pool()
 
