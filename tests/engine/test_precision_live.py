@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from turbo_lab.core.config import Dials
+from turbo_lab.core.errors import UnmeasuredError
 from turbo_lab.engines import local_model
+from turbo_lab.engines.defaults import default_args
 from turbo_lab.engines.pool import pool_session
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.experiment.quality_rows import reply_quality_from_dict
-from turbo_lab.experiment.quality_table import ReplyQuality
 from turbo_lab.models.spec import from_hf_config
 from turbo_lab.precision.weights.arms import (
     ARMS,
@@ -20,6 +20,7 @@ from turbo_lab.precision.weights.arms import (
     arm_bytes,
     arm_server,
     kernel_of,
+    leave,
     measure_steps,
 )
 from turbo_lab.precision.weights.lesson import served_recipes
@@ -63,11 +64,11 @@ def test_the_engine_runs_packed_kernels_for_packed_weights_alone(
 
 def test_one_server_asked_twice_says_the_same(servers: dict[str, VllmServer]) -> None:
     book = ReplyBook(per_kind=1)
-    book.ask(servers["fp32"])
-    again = reply_quality_from_dict(book.compare(servers["fp32"]))
-    assert isinstance(again, ReplyQuality)
+    with pytest.raises(UnmeasuredError, match="bf16, with which replies are compared"):
+        book.compare("int4", servers["int4"])
+    again = reply_quality_from_dict(book.compare("bf16", servers["bf16"]))
     assert again.equal_share == 1.0 and not again.different.shown
-    coarse = reply_quality_from_dict(book.compare(servers["int4"]))
+    coarse = reply_quality_from_dict(book.compare("int4", servers["int4"]))
     assert coarse.different.candidate > 0  # four bits, rounded to nearest, do change replies
 
 
@@ -79,5 +80,12 @@ def test_every_point_of_the_lesson_is_measured(servers: dict[str, VllmServer]) -
     assert all(s > 0 for r in rows for s in r["passes_s"])
 
 
-def test_workshop_source_is_the_bundled_model(workshop: Workshop) -> None:
-    assert Path(workshop.source).name == local_model.NAME
+def test_leaving_stops_all_but_the_default_server(servers: dict[str, VllmServer]) -> None:
+    dials = Dials("cpu", "smoke", "a test")
+    default = default_args(dials, report=lambda line: None)
+    for server in servers.values():
+        leave(server, dials=dials)
+    assert {arm for arm, s in servers.items() if s.alive()} == {
+        arm for arm, s in servers.items() if s.args == default
+    }
+    leave(None, dials=dials)

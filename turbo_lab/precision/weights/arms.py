@@ -10,6 +10,7 @@ from typing import Any
 from turbo_lab.client.load import run_closed_loop
 from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import UnmeasuredError
+from turbo_lab.core.units import GiB
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
 from turbo_lab.engines.pool import shared_server, start_together
@@ -26,7 +27,8 @@ from turbo_lab.precision.weights.predict import plain_bytes, recipe_bytes
 from turbo_lab.precision.weights.speed import POINTS
 from turbo_lab.precision.weights.workshop import Workshop
 
-ARMS = ("fp32", "bf16", "int8", "int4")
+ARMS = ("bf16", "fp32", "int8", "int4")  # the baseline first
+ROOM_FOR_ALL_BYTES = 20 * GiB  # of free memory: four servers of the bundled model, side by side
 KERNEL = re.compile(r"\b(\w+Kernel) for (CompressedTensors\w+)")
 LONGEST_TOKENS = 1024
 
@@ -39,7 +41,7 @@ def arm_args(dials: Dials, workshop: Workshop) -> dict[str, VllmArgs]:
     model = None if dials.mode == "cpu" else workshop.source
 
     def plain(dtype: str) -> VllmArgs:
-        return default_args(dials, model=model, servers=len(ARMS), dtype=dtype, report=_quiet)
+        return default_args(dials, model=model, servers=2, dtype=dtype, report=_quiet)
 
     args = {"fp32": plain("float32"), "bf16": plain("bfloat16")}
     for arm, recipe in served_recipes(dials.effort).items():
@@ -48,11 +50,26 @@ def arm_args(dials: Dials, workshop: Workshop) -> dict[str, VllmArgs]:
 
 
 def arm_server(arm: str, *, dials: Dials, workshop: Workshop) -> VllmServer:
-    """The ready server of one arm; asking for the first arm starts all of them side by side."""
+    """The ready server of one arm.
+
+    Where memory allows, asking for the baseline starts all of them side by side; else each starts
+    when it is asked for, and :func:`leave` makes room for the next.
+    """
+    import psutil
+
     args = arm_args(dials, workshop)
-    if arm == ARMS[0]:
+    if arm == ARMS[0] and psutil.virtual_memory().available > ROOM_FOR_ALL_BYTES:
         start_together(*args.values())
     return shared_server(args[arm])
+
+
+def leave(server: Any, *, dials: Dials) -> None:
+    """Stop an arm's server, unless it is the course's default one, which others still use.
+
+    Anything that is no server (in replay, or where none could start) is left alone.
+    """
+    if isinstance(server, VllmServer) and server.args != default_args(dials, report=_quiet):
+        server.stop()
 
 
 def arm_bytes(spec: ModelSpec, workshop: Workshop) -> dict[str, int]:
@@ -85,7 +102,7 @@ def measure_steps(server: VllmServer, *, vocab: int, passes: int) -> list[dict[s
 
 
 class ReplyBook:
-    """Greedy replies of the arms to the same prompts, compared with the first arm that was asked.
+    """Greedy replies of the arms to the same prompts, compared with those of the baseline.
 
     ``per_kind``: prompts of each kind but the long-context ones.
     """
@@ -95,19 +112,20 @@ class ReplyBook:
         self.prompts: tuple[QualityPrompt, ...] = load_prompts(kinds, per_kind=per_kind)
         self.reference: tuple[Reply, ...] | None = None
 
-    def ask(self, server: VllmServer) -> dict[str, Any]:
-        """The replies' texts by prompt; the first server asked becomes the reference."""
-        replies, _ = served_replies(server.base_url, self.prompts, model=server.model_name)
-        if self.reference is None:
-            self.reference = replies
-        return {reply.prompt_id: reply.text for reply in replies}
+    def compare(self, arm: str, server: VllmServer) -> dict[str, Any]:
+        """``ReplyQuality`` of an arm against the baseline, as plain data.
 
-    def compare(self, server: VllmServer) -> dict[str, Any]:
-        """``ReplyQuality`` of a server, plain data. Raises UnmeasuredError without a reference."""
+        The baseline is asked twice and compared with itself. Raises UnmeasuredError for another
+        arm before it.
+        """
+        if arm == ARMS[0]:
+            self.reference = self._ask(server)
         if self.reference is None:
-            raise UnmeasuredError("the reference was not asked")
-        replies, _ = served_replies(server.base_url, self.prompts, model=server.model_name)
-        return asdict(reply_quality(self.prompts, self.reference, replies))
+            raise UnmeasuredError(f"{ARMS[0]}, with which replies are compared, was not asked")
+        return asdict(reply_quality(self.prompts, self.reference, self._ask(server)))
+
+    def _ask(self, server: VllmServer) -> tuple[Reply, ...]:
+        return served_replies(server.base_url, self.prompts, model=server.model_name)[0]
 
 
 def rates(steps: Mapping[str, Sequence[Any]], arm: str) -> list[float]:
