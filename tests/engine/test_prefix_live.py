@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,13 @@ from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.estimate.prefix import PrefixCache, offload_hit_tokens
 from turbo_lab.experiment.crowds import Tenants, play_crowds, with_count
 from turbo_lab.experiment.offload import ask_for_native_offload
-from turbo_lab.experiment.prefix import PrefixCase, ask_in_turn, prefix_cases, prompt_request
+from turbo_lab.experiment.prefix import (
+    Asked,
+    PrefixCase,
+    ask_in_turn,
+    prefix_cases,
+    prompt_request,
+)
 from turbo_lab.models.spec import from_hf_config
 from turbo_lab.workload.prompts import token_id_prompts
 
@@ -61,25 +66,27 @@ def cases(vocab: int) -> tuple[PrefixCase, ...]:
     return prefix_cases(block_tokens=BLOCK, vocab_size=vocab, seed=21)
 
 
-def assert_hits(cases: tuple[PrefixCase, ...], server: VllmServer) -> list[Any]:
+def play(cases: tuple[PrefixCase, ...], server: VllmServer) -> list[Asked]:
+    return [case.play(server, output_tokens=6) for case in cases]
+
+
+def assert_hits(cases: tuple[PrefixCase, ...], told: list[Asked]) -> None:
     """The witness that a prefix cache is on: every pair finds what the rule says."""
-    told = [case.play(server, output_tokens=6) for case in cases]
     for case, asked in zip(cases, told, strict=True):
         assert asked.hits.hit_tokens == case.predicted(block_tokens=BLOCK), case.name
         assert asked.hits.queried_tokens == len(case.second)
-    return told
 
 
 def test_hits_are_the_rule_with_the_cache_and_not_without(
     cases: tuple[PrefixCase, ...], on: VllmServer, off: VllmServer
 ) -> None:
-    with_cache = assert_hits(cases, on)
+    with_cache, without = play(cases, on), play(cases, off)
+    assert_hits(cases, with_cache)
     assert [a.cached_tokens[0] for a in with_cache] == [
         case.predicted(block_tokens=BLOCK) for case in cases
     ]
     with pytest.raises(AssertionError, match="whole_blocks"):
-        assert_hits(cases, off)
-    without = [case.play(off, output_tokens=6) for case in cases]
+        assert_hits(cases, without)
     assert sum(a.hits.hit_tokens for a in without) == 0
     assert [a.texts for a in without] == [a.texts for a in with_cache]
 
