@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 
 @pytest.fixture
-def tiny() -> Any:
+def tiny() -> Iterator[Any]:
     torch = pytest.importorskip("torch", reason="needs the cpu environment")
     transformers = pytest.importorskip("transformers", reason="needs the cpu environment")
     torch.manual_seed(0)
@@ -25,7 +26,10 @@ def tiny() -> Any:
                 parameter[::16] = 20.0
             else:
                 parameter.mul_(4)
-    return model
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so small a model only waits for a second thread
+    yield model
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
