@@ -16,6 +16,7 @@ from turbo_lab.engines.vllm_server import VllmServer
 
 REPEATS = 3
 REASON = re.compile(r"^.*? ERROR .*?(?:Exception|Error): (.+)$", re.MULTILINE)
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 EMPTY_WORDS = ("Engine core initialization failed", "failed core proc", "AsyncEngineDeadError")
 
 
@@ -67,8 +68,8 @@ def ask_for_native_offload(args: VllmArgs, *, timeout_s: float = 300.0) -> dict[
         server.start()
         server.wait_ready(timeout_s)
     except EngineError as error:
-        log = server.log.read_text(errors="replace")
-        return {"works": False, "said": _reason(log) or " ".join(str(error).split())[:200]}
+        log = COLOUR.sub("", server.log.read_text(errors="replace"))
+        return {"works": False, "said": _reason(log) or str(error).splitlines()[0]}
     finally:
         server.stop()
     return {"works": True, "said": None}

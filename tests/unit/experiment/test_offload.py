@@ -13,7 +13,7 @@ from turbo_lab.experiment import offload
 
 LOG = """(APIServer pid=2) WARNING Found ulimit of 99. This can cause `OSError: [Errno 24] Too many`
 (EngineCore pid=1) ERROR Traceback (most recent call last):
-(EngineCore pid=1) ERROR Exception: CPU Offloading is currently only supported on GPUs
+\x1b[0;36m(EngineCore pid=1)\x1b[0m \x1b[31mERROR\x1b[0m \x1b[90m[core.py]\x1b[0m Exception: CPU Offloading is currently only supported on GPUs
 (APIServer pid=2) RuntimeError: Engine core initialization failed. See root cause above.
 """
 
