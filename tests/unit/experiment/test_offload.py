@@ -11,11 +11,15 @@ from turbo_lab.core.errors import EngineError, UnmeasuredError, UsageError
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.experiment import offload
 
-LOG = """(APIServer pid=2) WARNING Found ulimit of 99. This can cause `OSError: [Errno 24] Too many`
-(EngineCore pid=1) ERROR Traceback (most recent call last):
-\x1b[0;36m(EngineCore pid=1)\x1b[0m \x1b[31mERROR\x1b[0m \x1b[90m[core.py]\x1b[0m Exception: CPU Offloading is currently only supported on GPUs
-(APIServer pid=2) RuntimeError: Engine core initialization failed. See root cause above.
-"""
+WARNING = (
+    "(APIServer pid=2) WARNING Found ulimit of 99. This can cause `OSError: [Errno 24] Too many`"
+)
+COLOURED = "\x1b[0;36m(EngineCore pid=1)\x1b[0m \x1b[31mERROR\x1b[0m \x1b[90m[core.py:15]\x1b[0m "
+ECHO = (
+    "(APIServer pid=2) ERROR RuntimeError: Engine core initialization failed. See root cause above."
+)
+REFUSAL = "CPU Offloading is currently only supported on GPUs"
+LOG = f"{WARNING}\n{COLOURED}Traceback (most recent\n{COLOURED}Exception: {REFUSAL}\n{ECHO}\n"
 
 
 def test_rates_are_bytes_over_time_and_nothing_stays(tmp_path: Path) -> None:
@@ -65,10 +69,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_a_refusal_is_quoted_and_the_server_is_stopped(fake: Any) -> None:
     seen = fake(refuses=True)
     told = offload.ask_for_native_offload(VllmArgs.make(model="m"))
-    assert told == {
-        "works": False,
-        "said": "CPU Offloading is currently only supported on GPUs",
-    }
+    assert told == {"works": False, "said": REFUSAL}
     assert seen["stopped"] == 1
     assert ("--kv-offloading-size", "1") in seen["args"].extra
     assert seen["args"].enable_prefix_caching
