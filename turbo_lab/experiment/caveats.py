@@ -32,7 +32,8 @@ def caveats(
     if declared is not None and not recorded:
         out.append(f"{declared!r} is recorded in neither run, so nothing shows that it changed")
     elif declared is not None and declared not in changed:
-        out.append(f"{declared!r} is the same in both runs: this is an A/A comparison")
+        meaning = "other settings differ" if changed else "this is an A/A comparison"
+        out.append(f"{declared!r} is the same in both runs: {meaning}")
     if min(s.starts for s in sides) < 2:
         out.append("one server start a side: a difference between two starts is not in the scatter")
     named = {r.variables.get("primary_metric") for r in (*a.records, *b.records)}

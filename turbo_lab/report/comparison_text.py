@@ -92,14 +92,17 @@ def _samples_text(c: Comparison) -> str:
 
 
 def _withheld(c: Comparison) -> str:
+    others = [name for name in c.changed if name != c.declared]
+    names, one = ", ".join(others), len(others) == 1
     if not c.changed:
         return "no recorded setting differs"
     if c.declared is None:
-        return f"no variable was declared (--declared), and {', '.join(c.changed)} differ"
-    others = [name for name in c.changed if name != c.declared]
+        return (
+            f"no variable was declared (--declared), and {names} {'differs' if one else 'differ'}"
+        )
     if c.declared not in c.changed:
-        return f"{c.declared} does not differ, but {', '.join(others)} do"
-    return f"besides {c.declared} also {', '.join(others)} differ"
+        return f"{c.declared} does not differ, but {names} {'does' if one else 'do'}"
+    return f"besides {c.declared} also {names} {'differs' if one else 'differ'}"
 
 
 def plain_metric(metric: str) -> str:

@@ -282,3 +282,10 @@ def test_a_median_of_zero_has_no_relative_difference(runs, judge):
     assert found.verdict == "cannot tell" and found.effect is None
     assert "median of A is 0" in found.reasons[0]
     json.loads(json.dumps(comparison_to_json(found), allow_nan=False))
+
+
+def test_another_setting_than_the_declared_one_is_no_equal_pair(runs, judge):
+    found = judge(arm(runs["a"]), arm(runs["slow"]), declared="requests")
+    assert found.verdict == "worse" and not found.attributable
+    text = "\n".join(comparison_lines(found))
+    assert "requests does not differ, but speed does" in text and "A/A" not in found.caveats[0]
