@@ -64,3 +64,19 @@ def noise_of(steps: Mapping[str, Sequence[MeasuredStep]]) -> float:
         if step.halves and step.point.phase == "decode"
     ]
     return max((abs(a - b) / min(a, b) for a, b in pairs), default=0.0)
+
+
+def in_words(speedup: float, *, promised: float, noise: float) -> str:
+    """What a speed-up over bf16 came to, beside the one that bytes promise.
+
+    Differences within ``noise`` (relative, A/A) are none.
+    """
+    if speedup < 1 - noise:
+        return "slower than bf16"
+    if speedup <= 1 + noise:
+        return "no faster than bf16, within the noise"
+    if speedup < promised * (1 - noise):
+        return "faster, by less than the bytes promise"
+    if speedup <= promised * (1 + noise):
+        return "faster, as the bytes promise"
+    return "faster than the bytes promise"

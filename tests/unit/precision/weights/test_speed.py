@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from turbo_lab.core.errors import UnmeasuredError, UsageError
 from turbo_lab.estimate.points import MeasuredStep, StepPoint
 from turbo_lab.precision.weights.arms import rates
-from turbo_lab.precision.weights.speed import ALONE, PROMPT, ByteLaw, noise_of, seconds_of
+from turbo_lab.precision.weights.speed import (
+    ALONE,
+    PROMPT,
+    ByteLaw,
+    in_words,
+    noise_of,
+    seconds_of,
+)
 
 SIZES = st.integers(10**6, 10**10)
 
@@ -46,3 +53,12 @@ def test_points_are_found_by_name_and_noise_is_of_decode_alone() -> None:
     assert rates(steps, "bf16") == pytest.approx([50, 1 / 0.022]) and rates(steps, "int4") == []
     with pytest.raises(UnmeasuredError, match="was not measured on int8"):
         seconds_of(steps, "int8", ALONE)
+
+
+@pytest.mark.parametrize(("speedup", "words"), [
+    (0.8, "slower than bf16"), (0.97, "no faster"), (1.04, "no faster"),
+    (1.1, "less than the bytes promise"), (1.28, "as the bytes promise"),
+    (1.6, "faster than the bytes promise"),
+])  # fmt: skip
+def test_a_speed_up_is_told_beside_its_promise(speedup: float, words: str) -> None:
+    assert words in in_words(speedup, promised=1.3, noise=0.05)
