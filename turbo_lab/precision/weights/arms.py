@@ -52,13 +52,14 @@ def arm_args(dials: Dials, workshop: Workshop) -> dict[str, VllmArgs]:
 def arm_server(arm: str, *, dials: Dials, workshop: Workshop) -> VllmServer:
     """The ready server of one arm.
 
-    Where memory allows, asking for the baseline starts all of them side by side; else each starts
-    when it is asked for, and :func:`leave` makes room for the next.
+    Where memory allows, asking for the baseline starts all of them side by side; else, and on a
+    GPU, each starts when it is asked for, and :func:`leave` makes room for the next.
     """
     import psutil
 
     args = arm_args(dials, workshop)
-    if arm == ARMS[0] and psutil.virtual_memory().available > ROOM_FOR_ALL_BYTES:
+    roomy = psutil.virtual_memory().available > ROOM_FOR_ALL_BYTES
+    if arm == ARMS[0] and dials.mode == "cpu" and roomy:
         start_together(*args.values())
     return shared_server(args[arm])
 
