@@ -33,7 +33,7 @@ from turbo_lab.models.dtypes import canonical_dtype, element_bytes
 from turbo_lab.models.spec import from_hf_config
 from turbo_lab.workload.request import Request
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.alone]
 pytest.importorskip("vllm", reason="needs the cpu environment")
 
 LONG, CHUNK, PROMPT, REPLY, FIT, SEATS = 1024, 128, 100, 60, 10, 16

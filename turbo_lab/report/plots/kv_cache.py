@@ -73,7 +73,8 @@ def plot_cache_quality(
            ylabel="KL to the float32 cache [nat/token]")  # fmt: skip
     right = max((p[0] for p in points), default=1.0)
     ax.set_xlim(left=1.0, right=right + 2.6)
-    ax.legend(frameon=False, fontsize=9, loc="lower right")
+    if points:
+        ax.legend(frameon=False, fontsize=9, loc="lower right")
     return ax
 
 
