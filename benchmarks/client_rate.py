@@ -10,7 +10,8 @@ Where the mock itself was busy or late, the script says so instead of blaming th
     python benchmarks/client_rate.py --guidellm PATH/guidellm --aiperf PATH/aiperf --json out.json
 
 Peers may live in environments of their own: give the path of their command. Our client runs as
-``turbo-lab bench`` does, with its journal, and with its sampler on the same core.
+``turbo-lab bench`` does, with its journal, and with its sampler on the same core. Other work on the
+machine adds to every lag: keep it quiet, or put ``nice -n -15`` before the command.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pathlib import Path
 from rate_clients import CHUNKS, Client, aiperf, guidellm, ours, vllm
 from rate_run import LAG_LIMIT_S, Outcome, one_run
 
-RATES = (25, 50, 100, 150, 200, 300, 400, 500, 600, 800, 1000, 1200, 1500, 2000)
+RATES = (25, 50, 100, 150, 200, 300, 400, 500, 600, 800, 1000, 1250, 1500, 1750, 2000, 2400, 2800)
 LOAD_S, LEAST, MOST = 4.0, 200, 4000
 TRIES = 2
 OURS = "turbo-lab bench"
@@ -47,11 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rates = [float(r) for r in asked.rates.split(",")] if asked.rates else list(RATES)
     with tempfile.TemporaryDirectory(prefix="client-rate-") as home:
         clients = chosen_clients(asked, Path(home))
-        results = {c: ladder(c, rates, Path(home)) for c in clients}
-    print(table({f"{c.name} {c.version}": found for c, found in results.items()}))
-    if asked.json:
-        rows = {f"{c.name} {c.version}": [asdict(o) for o in f] for c, f in results.items()}
-        asked.json.write_text(json.dumps(rows, indent=1) + "\n")
+        results: dict[str, list[Outcome]] = {}
+        for client in clients:
+            results[f"{client.name} {client.version}"] = ladder(client, rates, Path(home))
+            if asked.json:
+                rows = {name: [asdict(o) for o in found] for name, found in results.items()}
+                asked.json.write_text(json.dumps(rows, indent=1) + "\n")
+    print(table(results))
     return 0
 
 

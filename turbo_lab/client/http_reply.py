@@ -113,6 +113,10 @@ class HttpReply:
     def _chunked(self, data: bytes) -> list[bytes]:
         if self._rest:
             data, self._rest = self._rest + data, b""
+        elif not self._left:  # One whole chunk, as most servers write an event.
+            line = data.find(_CRLF)
+            if line > 0 and (size := _chunk_size(data[:line])) and line + size + 4 == len(data):
+                return [data[line + 2 : -2]]
         out, at, end = [], 0, len(data)
         while at < end:
             if not self._left:
@@ -159,8 +163,8 @@ class HttpReply:
 
 
 def _chunk_size(line: bytes) -> int:
-    number = line.partition(b";")[0].strip()
     try:
+        number = line if line.isalnum() else line.partition(b";")[0].strip()
         if number.isalnum():
             return int(number, 16)
     except ValueError:

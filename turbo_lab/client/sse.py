@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from turbo_lab.core.errors import EngineError
 
@@ -26,13 +26,17 @@ class SseParser:
         self._at_start = True
         self._event = b""
 
-    def feed(self, block: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield ``(event name, data)`` of every event that this block completes.
+    def feed(self, block: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """``(event name, data)`` of every event that this block completes.
 
         Raises EngineError when one event grows beyond 16 MiB.
         """
+        if self._at_start and block.startswith(b"d"):
+            self._at_start = bool(self._rest)  # No byte order mark begins like that.
         idle = not (self._rest or self._data or self._event or self._at_start)
         if idle and block.endswith(b"\n\n") and b"\r" not in block:
+            if block.startswith(b"data: ") and block.find(b"\n") == len(block) - 2:
+                return ((b"", block[6:-2]),)
             return self._feed_whole(block)
         return self._feed_any(block)
 

@@ -101,6 +101,22 @@ def test_errors_inside_the_stream(bad):
     assert "boom" in (r.error or "")
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"choices": [{"delta": {"content": "\\ud800"}}]}',
+        b'{"n": NaN, "choices": [{"text": "a"}]}',
+    ],
+    ids=["a lone surrogate", "not a number"],
+)
+def test_what_python_reads_as_json_is_read(raw):
+    assert (kinds(read(raw)), read(raw).error) == (["content"], None)
+
+
+def test_nesting_without_end_is_an_error_not_a_crash():
+    assert kinds(read(b'{"a":' * 100_000 + b"1")) == ["error"]
+
+
 def test_null_error_field_is_no_error():
     r = read({**chat({"content": "a"}), "error": None})
     assert (kinds(r), r.error) == (["content"], None)
