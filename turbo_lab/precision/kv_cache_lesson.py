@@ -47,14 +47,12 @@ def served_prompts(effort: str) -> tuple[QualityPrompt, ...]:
 
 
 def asked_prompts(effort: str) -> tuple[QualityPrompt, ...] | None:
-    """Prompts for the caches in this process: at quick one of each kind and the five short needles.
+    """Prompts for the caches in this process: at quick the five short needles.
 
     A reply is written token by token through the cache, so this is the longest part of the table.
     None leaves the choice to the study.
     """
-    if effort != "quick":
-        return None
-    return (*load_prompts(SERVED_KINDS, per_kind=1), *load_prompts(["needle"])[:5])
+    return load_prompts(["needle"])[:5] if effort == "quick" else None
 
 
 class CacheWorkshop:
