@@ -24,7 +24,8 @@ from turbo_lab.records.journal import Journal, read_rows
 
 from .conftest import made_run, quick_options, quick_plan
 
-SLOW = Script(replies=(Reply(speech=Speech(ttft_s=0.05, gap_s=0.0)),))
+# Slow enough that a busy machine still sends the signal in the middle of 40 requests.
+SLOW = Script(replies=(Reply(speech=Speech(ttft_s=0.12, gap_s=0.0)),))
 ARGUMENTS = ("--requests", "40", "--concurrency", "1", "--input-tokens", "8", "--output-tokens",
              "2", "--no-calibrate", "--warmup", "0", "--model", "mock", "--json")  # fmt: skip
 
