@@ -15,6 +15,8 @@ CLIENT = "client"  # Watched alone: a server that it started is not the client's
 METRICS_TIMEOUT_S = 2.0
 MAX_METRICS = 200
 MAX_PAGE_BYTES = 4 * 2**20
+FAMILY_S = 5.0  # How long the list of a process's children is kept: finding them is slow.
+PAUSE_S = 2e-4  # Between pieces of a sample: a client on the same core waits for one piece only.
 _LINE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?\s+(\S+)", re.MULTILINE)
 _SKIP = re.compile(r"(_bucket|_created|_info)$|^(python_|process_|http_)")
 
@@ -31,6 +33,7 @@ class Probes:
         self._gpus = GpuProbe()
         self._net0 = psutil.net_io_counters()
         self._last: dict[str, tuple[float, float]] = {}
+        self._families: dict[str, tuple[float, list[Any]]] = {}
         self.count = 0
         psutil.cpu_percent()
 
@@ -65,12 +68,12 @@ class Probes:
         """CPU and memory of a process with its children; None when it is gone."""
         ps = self._psutil
         try:
-            root = ps.Process(pid)
-            family = [root] if name == CLIENT else [root, *root.children(recursive=True)]
+            family = self._family(name, pid)
         except ps.Error:
             return None
         used_s = rss = count = 0
         for process in family:
+            time.sleep(PAUSE_S)
             with contextlib.suppress(ps.Error):
                 times = process.cpu_times()
                 used_s += times.user + times.system
@@ -81,6 +84,17 @@ class Probes:
         self._last[name] = (now, used_s)
         cores = (used_s - then[1]) / (now - then[0]) if then and now > then[0] else None
         return {"cpu_s": used_s, "cores": cores, "resident_bytes": rss, "processes": count}
+
+    def _family(self, name: str, pid: int) -> list[Any]:
+        """The process and its children, found anew every few seconds. Raises psutil.Error."""
+        root, now = self._psutil.Process(pid), time.perf_counter()
+        if name == CLIENT:
+            return [root]
+        found_s, family = self._families.get(name, (float("-inf"), []))
+        if now - found_s > FAMILY_S or family[0] != root:
+            family = [root, *root.children(recursive=True)]
+            self._families[name] = (now, family)
+        return family
 
     def _engine(self) -> tuple[dict[str, float] | None, str | None]:
         if self._url is None:
