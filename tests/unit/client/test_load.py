@@ -21,7 +21,9 @@ def asks(count: int, **more) -> list[Request]:
 
 
 def in_flight_most(log) -> int:
-    edges = [(e.received_s, 1) for e in log] + [(e.ended_s, -1) for e in log]
+    """Most requests at once; one whose end the mock has not yet noted has just ended."""
+    ends = [float("inf") if e.ended_s is None else e.ended_s for e in log]
+    edges = [(e.received_s, 1) for e in log] + [(end, -1) for end in ends]
     level = most = 0
     for _, step in sorted(edges):
         level += step

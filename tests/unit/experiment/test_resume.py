@@ -34,8 +34,13 @@ def start(url, folder, *more, **options) -> subprocess.Popen:
     command = [sys.executable, "-m", "turbo_lab.cli.main", "bench", url, "--out", str(folder)]
     return subprocess.Popen(
         [*command, *ARGUMENTS, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        **options,
+        **{"preexec_fn": listen_to_interrupts, **options},
     )  # fmt: skip
+
+
+def listen_to_interrupts() -> None:
+    """A background job of a shell ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for_rows(folder, count, process) -> None:
