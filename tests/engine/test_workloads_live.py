@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,7 +50,9 @@ def test_each_turn_adds_what_was_asked_and_finds_the_turns_before(
     work = Workload(kind="multi-turn", turns=3)
     run = measure(server, tmp_path, work, requests=9, input_tokens=48)
     detail = next(g.detail for g in run.record.gates if g.name == "input length")
-    assert detail == "asked 48 tokens that each turn adds, mean 48.0 by the server"
+    told = re.fullmatch(r"asked 48 tokens that each turn adds, mean ([\d.]+) by the server", detail)
+    # A reply is read back as text, and its tokens may join with their neighbours there.
+    assert told and abs(float(told[1]) - 48) <= 1, detail
     shared = observed(run.record, "prompts")["shared_share"]
     found = observed(run.record, "resources")["prefix_hit_rate"]
     print(f"repeated {shared:.1%}, found {found:.1%}")
