@@ -43,17 +43,28 @@ def notebook_html(notebook: Any, *, title: str) -> str:
     from traitlets.config import Config
 
     notebook = copy.deepcopy(notebook)
+    formulas: list[str] = []
+
+    def put_by(formula: re.Match[str]) -> str:
+        formulas.append(formula[0])
+        return f"@formula-{len(formulas) - 1}@"
+
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = render_math(cell.source)
+            cell.source = _INLINE_MATH.sub(put_by, render_math(cell.source))
     config = Config({"HTMLExporter": {"template_name": "basic", "embed_images": True}})
     body, _ = HTMLExporter(config=config).from_notebook_node(notebook)
     light = HtmlFormatter(style="default").get_style_defs(".highlight")
     dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
     style = f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{NOTEBOOK_STYLE}"
     back = '<p><a href="../index.html">All notebooks</a></p>\n'
-    return render_page(back + _without_scripts(body), title=title, style=style)
+    body = _PUT_BY.sub(lambda found: formulas[int(found[1])], _without_scripts(body))
+    return render_page(back + body, title=title, style=style)
 
+
+# nbconvert closes each tag inside a line by itself, which empties a formula; so they wait aside.
+_INLINE_MATH = re.compile(r'<span class="math">.*?</span>', re.DOTALL)
+_PUT_BY = re.compile(r"@formula-(\d+)@")
 
 NOTEBOOK_STYLE = """
 .highlight, .highlight pre { background: var(--soft); }

@@ -73,3 +73,15 @@ def test_what_cannot_be_drawn_stays_as_text():
     assert render_math(r"$\nosuchcommand{a<b}$") == (
         r'<span class="math"><code>\nosuchcommand{a&lt;b}</code></span>'
     )
+
+
+def test_formulas_inside_a_line_keep_their_drawing_in_a_notebooks_page():
+    import nbformat
+
+    from turbo_lab.course.pages import notebook_html
+
+    book = nbformat.v4.new_notebook()
+    book.cells = [nbformat.v4.new_markdown_cell("so $(255/15)^2 = 289$ times, and $a + b$.")]
+    page = notebook_html(book, title="t")
+    drawn = re.findall(r'<span class="math"><svg [^>]*><path [^>]*/></svg></span>', page)
+    assert len(drawn) == 2 and "@formula" not in page
