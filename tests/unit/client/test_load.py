@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import pytest
 
@@ -131,6 +133,17 @@ def test_an_error_of_the_callback_reaches_the_caller():
 def test_wrong_use_is_refused(call, word):
     with pytest.raises(UsageError, match=word):
         call("http://127.0.0.1:1")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+def test_room_for_open_files_is_made_before_the_measurement():
+    code = (
+        "from turbo_lab.client.load import raise_open_files\nraise_open_files(500)\n"
+        "print(open('/proc/self/status').read())"
+    )
+    status = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    size = next(line for line in status.splitlines() if line.startswith("FDSize"))
+    assert int(size.split()[1]) >= 756
 
 
 async def test_works_where_a_loop_already_runs():
