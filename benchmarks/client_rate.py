@@ -11,7 +11,8 @@ Where the mock itself was busy or late, the script says so instead of blaming th
 
 Peers may live in environments of their own: give the path of their command. Our client runs as
 ``turbo-lab bench`` does, with its journal, and with its sampler on the same core. Other work on the
-machine adds to every lag: keep it quiet, or put ``nice -n -15`` before the command.
+machine adds to every lag: keep it quiet. The table says how much there was; on two busy cores one
+client's limit moved by a third from run to run.
 """
 
 from __future__ import annotations
