@@ -29,6 +29,8 @@ def test_serve_until_it_is_ended(how: signal.Signals) -> None:
     process = subprocess.Popen(
         [*COMMAND, "--json", "--max-model-len", "1024", "--flag=--enable-prefix-caching"],
         stdout=subprocess.PIPE, text=True, start_new_session=True,
+        # A background job of a shell ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         facts = json.loads(process.stdout.readline())
