@@ -11,6 +11,7 @@ from typing import Any
 from turbo_lab.core.errors import UnmeasuredError
 from turbo_lab.course.lesson import Lesson
 from turbo_lab.course.streams import timelines
+from turbo_lab.engines.metrics_page import sum_over_labels
 from turbo_lab.metrics.definitions import outcome
 from turbo_lab.metrics.timeline import Timeline
 
@@ -94,9 +95,5 @@ def counted(
 
 def _read(server: Any, counters: Mapping[str, str]) -> dict[str, float]:
     """Sums of the counters over their labels; one that the engine does not publish is left out."""
-    sums: dict[str, float] = {}
-    for key, value in server.metrics().items():
-        for what, counter in counters.items():
-            if key.split("{")[0] == counter:
-                sums[what] = sums.get(what, 0.0) + value
-    return sums
+    sums = sum_over_labels(server.metrics())
+    return {what: sums[counter] for what, counter in counters.items() if counter in sums}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from turbo_lab.core.errors import UnmeasuredError
+from turbo_lab.engines.metrics_page import sum_over_labels
 from turbo_lab.metrics import definitions
 from turbo_lab.metrics.timeline import Timeline
 
@@ -59,10 +60,7 @@ class RequestTimes:
 
 def read_times(server: HasMetrics) -> RequestTimes:
     """The server's sums since its start. Raises UnmeasuredError where it publishes none."""
-    sums: dict[str, float] = {}
-    for key, value in server.metrics().items():
-        name = key.split("{")[0]
-        sums[name] = sums.get(name, 0.0) + value
+    sums = sum_over_labels(server.metrics())
     missing = [h for h in HISTOGRAMS.values() if f"{h}_sum" not in sums]
     if missing:
         raise UnmeasuredError(f"the server publishes no {', '.join(missing)} on /metrics")

@@ -15,6 +15,7 @@ from turbo_lab.engines import vllm_cli
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.base import GuardedProcess, free_port, http_get, require_free_port
 from turbo_lab.engines.managed import ManagedServer
+from turbo_lab.engines.metrics_page import sum_over_labels
 
 KV_TOKENS_LINE = re.compile(r"(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
 
@@ -117,12 +118,11 @@ class VllmServer(ManagedServer):
 
     def counter(self, name: str) -> float:
         """Sum of one metric over all its label sets. Raises EngineError when it does not exist."""
-        samples = self.metrics()
-        found = [v for key, v in samples.items() if key.split("{")[0] == name]
-        if not found:
-            known = sorted({k.split("{")[0] for k in samples if k.startswith("vllm:")})
+        sums = sum_over_labels(self.metrics())
+        if name not in sums:
+            known = sorted(k for k in sums if k.startswith("vllm:"))
             raise EngineError(f"/metrics has no {name!r}; it has {', '.join(known)}")
-        return sum(found)
+        return sums[name]
 
     def cache_config(self) -> dict[str, str]:
         """The engine's own KV-cache configuration, as ``/metrics`` publishes it."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from turbo_lab.client.load import run_closed_loop
 from turbo_lab.core.errors import UnmeasuredError, UsageError
+from turbo_lab.engines.metrics_page import sum_over_labels
 from turbo_lab.estimate.points import StepPoint, read_point
 from turbo_lab.estimate.prefix import hit_tokens
 from turbo_lab.metrics.timeline import Timeline
@@ -54,10 +55,7 @@ class Hits:
 
 def read_hits(server: PrefixServer) -> Hits:
     """The counters now; 0 for one that the server does not publish (caching may be off)."""
-    sums: dict[str, float] = {}
-    for key, value in server.metrics().items():
-        name = key.split("{")[0]
-        sums[name] = sums.get(name, 0.0) + value
+    sums = sum_over_labels(server.metrics())
     if COUNTERS["finished"] not in sums:
         raise UnmeasuredError(f"the server publishes no {COUNTERS['finished']}")
     return Hits(**{field: int(sums.get(name, 0.0)) for field, name in COUNTERS.items()})
