@@ -46,15 +46,6 @@ def served_prompts(effort: str) -> tuple[QualityPrompt, ...]:
     return load_prompts(SERVED_KINDS, per_kind={"smoke": 1, "quick": 2, "full": None}[effort])
 
 
-def asked_prompts(effort: str) -> tuple[QualityPrompt, ...] | None:
-    """Prompts for the caches in this process: at quick the five short needles.
-
-    A reply is written token by token through the cache, so this is the longest part of the table.
-    None leaves the choice to the study.
-    """
-    return load_prompts(["needle"])[:5] if effort == "quick" else None
-
-
 class CacheWorkshop:
     """Model, texts and reference, loaded at first use, and in replay never.
 
@@ -81,8 +72,7 @@ class CacheWorkshop:
         from turbo_lab.precision.kv_cache_study import prepare
 
         self.report("  the reference")
-        subject = load_subject(self.source)
-        return prepare(subject, effort=self.effort, prompts=asked_prompts(self.effort))
+        return prepare(load_subject(self.source), effort=self.effort)
 
     def texts_tokens(self) -> list[int]:
         """Lengths of the texts that perplexity is measured on."""

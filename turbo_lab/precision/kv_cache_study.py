@@ -33,7 +33,7 @@ from turbo_lab.precision.kv_cache_kinds import CacheKind, cache_kinds
 OTHER_KINDS = tuple(kind for kind in KINDS if kind != "needle")
 SIZES: dict[str, dict[str, Any]] = {  # passages of each language, prompts per kind, needles
     "smoke": {"passages": (2, 1), "per_kind": 1, "needles": 0},
-    "quick": {"passages": (6, 1), "per_kind": 2, "needles": 5},
+    "quick": {"passages": (6, 1), "per_kind": 0, "needles": 5},
     "full": {"passages": (16, 8), "per_kind": None, "needles": None},
 }
 ASKED_AT_QUICK = ("fp8 e5m2", "int4, K per token", "int4, K per channel", "window of 256")
@@ -43,7 +43,8 @@ def study_prompts(effort: str) -> tuple[QualityPrompt, ...]:
     """The prompts of one effort; the first needles are the shortest ones, at five depths."""
     size = _size(effort)
     needles = load_prompts(["needle"])[: size["needles"]]
-    return (*load_prompts(OTHER_KINDS, per_kind=size["per_kind"]), *needles)
+    others = () if size["per_kind"] == 0 else load_prompts(OTHER_KINDS, per_kind=size["per_kind"])
+    return (*others, *needles)
 
 
 def _size(effort: str) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from turbo_lab.precision import kv_cache_lesson as lesson
 from turbo_lab.precision.eviction_rule import evicted_layer_bytes
 from turbo_lab.precision.kv_cache_kinds import cache_bytes, cache_kinds
 from turbo_lab.precision.kv_cache_scheme import layer_cache_bytes
-from turbo_lab.report.plots.kv_cache import LABEL_GAP, plot_cache_quality, spread_labels
+from turbo_lab.report.plots.kv_cache import LABEL_GAP, NEAR, plot_cache_quality
+from turbo_lab.report.plots.quality import spread_labels
 
 SPEC = from_hf_config(json.loads(json.dumps(load_model("smollm2-135m").config)))
 
@@ -57,11 +58,12 @@ def test_a_row_with_other_bytes_is_named() -> None:
 
 @given(st.lists(st.tuples(st.floats(1, 8), st.floats(1e-5, 1)), max_size=20))
 def test_labels_of_near_points_keep_a_factor_apart(points: list[tuple[float, float]]) -> None:
-    placed = spread_labels([(x, y, str(i)) for i, (x, y) in enumerate(points)], near=2.4)
+    named = [(x, y, str(i)) for i, (x, y) in enumerate(points)]
+    placed = spread_labels(named, near=lambda a, b: abs(a - b) < NEAR, gap=LABEL_GAP)
     for i, (x, value, _, height) in enumerate(placed):
         assert height >= value
         for other_x, _, _, other in placed[:i]:
-            if abs(x - other_x) < 2.4:
+            if abs(x - other_x) < NEAR:
                 assert height >= other * LABEL_GAP * (1 - 1e-9)
 
 

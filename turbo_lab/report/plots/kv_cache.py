@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from turbo_lab.experiment.quality_table import QualityRow
+from turbo_lab.report.plots.quality import MARKS, draw_kl
 from turbo_lab.report.plots.request import COLOURS, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MARKS = ("o", "s", "^", "D")
+NEAR = 2.4  # times smaller: closer labels would run into each other
 LABEL_GAP = 1.55  # between two labels of near size, on a logarithmic axis of about five decades
 LEAST_KL = 3e-6  # an interval that reaches zero is drawn down to here on a logarithmic axis
 
@@ -54,36 +55,13 @@ def plot_cache_quality(
     to the reference (KL 0 has no place on a logarithmic axis), are left out.
     """
     ax = new_axes(ax, width_in=7.8, height_in=4.8)
-    by_name = {r.name: r for r in rows if r.text and r.smaller and r.text.kl.mean > 0}
-    points: list[tuple[float, float, str]] = []
-    for number, (label, names) in enumerate(groups.items()):
-        shown = [by_name[name] for name in names if name in by_name]
-        for first, row in enumerate(shown):
-            kl: Any = row.text.kl  # type: ignore[union-attr]
-            low = min(max(kl.low, LEAST_KL), kl.mean)
-            ax.errorbar(row.smaller, kl.mean, yerr=[[kl.mean - low], [kl.high - kl.mean]],
-                        capsize=3, fmt=MARKS[number % len(MARKS)], ms=5,
-                        color=COLOURS[number % len(COLOURS)],
-                        label=label if first == 0 else None)  # fmt: skip
-            points.append((float(row.smaller), kl.mean, row.name))  # type: ignore[arg-type]
-    for size, value, name, height in spread_labels(points):
-        ax.annotate(name, (size, value), xytext=(size + 0.12, height), fontsize=8, va="center",
-                    arrowprops={"arrowstyle": "-", "lw": 0.5, "color": "grey"})  # fmt: skip
-    ax.set(yscale="log", xlabel="times smaller than the float32 cache, at these lengths",
+    shown = [r for r in rows if r.text and r.smaller and r.text.kl.mean > 0]
+    sizes = {row.name: row.smaller for row in shown if row.smaller}
+    draw_kl(
+        ax, shown, sizes=sizes, groups=groups, lowest=LEAST_KL, gap=LABEL_GAP,
+        near=lambda size, other: abs(size - other) < NEAR, beside=lambda size: size + 0.12,
+    )  # fmt: skip
+    ax.set(xlabel="times smaller than the float32 cache, at these lengths",
            ylabel="KL to the float32 cache [nat/token]")  # fmt: skip
-    right = max((p[0] for p in points), default=1.0)
-    ax.set_xlim(left=1.0, right=right + 2.6)
-    if points:
-        ax.legend(frameon=False, fontsize=9, loc="lower right")
+    ax.set_xlim(left=1.0, right=max(sizes.values(), default=1.0) + 2.6)
     return ax
-
-
-def spread_labels(
-    points: Sequence[tuple[float, float, str]], *, near: float = 2.4, gap: float = LABEL_GAP
-) -> list[tuple[float, float, str, float]]:
-    """Each (size, value, name) with the height of its label: neighbours keep a factor apart."""
-    out: list[tuple[float, float, str, float]] = []
-    for size, value, name in sorted(points, key=lambda p: p[1]):
-        beside = [height for x, _, _, height in out if abs(size - x) < near]
-        out.append((size, value, name, max([value, *(height * gap for height in beside)])))
-    return out

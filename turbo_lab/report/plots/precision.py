@@ -10,13 +10,13 @@ import numpy as np
 from turbo_lab.experiment.quality_table import QualityRow
 from turbo_lab.numerics.floats import FloatFormat
 from turbo_lab.numerics.formats import number_format
+from turbo_lab.report.plots.quality import draw_kl
 from turbo_lab.report.plots.request import COLOURS, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INK, PALE = "#333333", "#d9d9d9"
-MARKS = ("o", "s", "^", "D", "v", "P")
 LABEL_GAP = 1.6  # between two labels on a logarithmic axis of about six decades
 LEAST_KL = 1e-5  # an interval that reaches zero is drawn down to here on a logarithmic axis
 
@@ -107,36 +107,14 @@ def plot_quality(
     ``groups``: legend label to the names of its rows. An interval that reaches zero ends below.
     """
     ax = new_axes(ax, width_in=7.6, height_in=4.6)
-    by_name = {row.name: row for row in rows if row.text and row.stored_bytes}
-    points: list[tuple[float, float, str]] = []
-    for number, (label, names) in enumerate(groups.items()):
-        for first, name in enumerate(n for n in names if n in by_name):
-            row = by_name[name]
-            kl, size = row.text.kl, row.stored_bytes / 1e6  # type: ignore[union-attr,operator]
-            low = min(max(kl.low, LEAST_KL), kl.mean)
-            ax.errorbar(size, kl.mean, yerr=[[kl.mean - low], [kl.high - kl.mean]], capsize=3,
-                        fmt=MARKS[number % len(MARKS)], color=COLOURS[number % len(COLOURS)],
-                        label=label if first == 0 else None)  # fmt: skip
-            points.append((size, kl.mean, name))
-    for size, kl_mean, name, height in _spread_labels(points):
-        ax.annotate(name, (size, kl_mean), xytext=(size * 1.05, height), fontsize=8, va="center",
-                    arrowprops={"arrowstyle": "-", "lw": 0.5, "color": "grey"})  # fmt: skip
-    ax.set(yscale="log", xlabel="bytes of all weights [MB]", ylabel="KL to float32 [nat/token]")
+    sizes = {row.name: row.stored_bytes / 1e6 for row in rows if row.stored_bytes}
+    draw_kl(
+        ax, rows, sizes=sizes, groups=groups, lowest=LEAST_KL, gap=LABEL_GAP,
+        near=lambda size, other: abs(size / other - 1) < 0.2, beside=lambda size: size * 1.05,
+    )  # fmt: skip
+    ax.set(xlabel="bytes of all weights [MB]", ylabel="KL to float32 [nat/token]")
     ax.margins(x=0.25)
-    ax.legend(frameon=False, fontsize=9, loc="lower right")
     return ax
-
-
-def _spread_labels(
-    points: Sequence[tuple[float, float, str]],
-) -> list[tuple[float, float, str, float]]:
-    """Each point with the height of its label: neighbours in size keep a distance in height."""
-    out: list[tuple[float, float, str, float]] = []
-    for size, height, name in sorted(points, key=lambda p: p[1]):
-        near = [label for x, _, _, label in out if abs(size / x - 1) < 0.2]
-        place = max([height, *(label * LABEL_GAP for label in near)])
-        out.append((size, height, name, place))
-    return out
 
 
 def plot_damage(
