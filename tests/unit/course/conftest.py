@@ -11,9 +11,12 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
+from turbo_lab.core.config import Dials
 from turbo_lab.course.hygiene import check_notebook
+from turbo_lab.course.lesson import Lesson
 from turbo_lab.course.manifest import Manifest, NotebookEntry, load_manifest
 from turbo_lab.course.refresh import normalise
+from turbo_lab.course.replay import Live
 
 PARAMETERS = (
     'mode: str = "auto"  # where numbers come from\n'
@@ -178,3 +181,12 @@ def findings(tmp_path: Path):
         return check_notebook(path, entry=entry, records=records, claims=tmp_path / "claims")
 
     return check
+
+
+@pytest.fixture
+def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson:
+    """A live lesson whose record goes to a folder of its own."""
+    for name in ("TURBO_LAB_MODE", "TURBO_LAB_EFFORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TURBO_LAB_RUN_DIR", str(tmp_path / "run"))
+    return Lesson("03", dials=Dials("cpu", "quick", "a test"), source=Live())

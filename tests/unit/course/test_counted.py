@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from turbo_lab.client.load import run_closed_loop
-from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import UnmeasuredError
 from turbo_lab.course import counted as module
 from turbo_lab.course import start_lesson
 from turbo_lab.course.counted import counted
 from turbo_lab.course.lesson import Lesson
-from turbo_lab.course.replay import Live
 from turbo_lab.engines.mock_script import Reply, Script, Speech
 from turbo_lab.engines.mock_server import MockServer
 from turbo_lab.records import store
@@ -44,14 +42,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counting]:
         yield Counting(mock)
 
 
-@pytest.fixture
-def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson:
-    for name in ("TURBO_LAB_MODE", "TURBO_LAB_EFFORT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TURBO_LAB_RUN_DIR", str(tmp_path / "run"))
-    return Lesson("04", dials=Dials("cpu", "quick", "a test"), source=Live())
-
-
 def ask(server: Counting, *prompts: str):
     requests = [Request(p, max_tokens=3) for p in prompts]
     return lambda: run_closed_loop(requests, base_url=server.base_url, concurrency=2)
@@ -66,8 +56,8 @@ def test_growth_of_the_counters_and_its_replay(
     with pytest.raises(UnmeasuredError, match="told no preemptions for run run"):
         run.count("preemptions")
     lesson.compare()
-    store.promote(lesson.path, study="nb04", folder=tmp_path / "records")
-    again = start_lesson("04", mode="replay", records=tmp_path / "records")
+    store.promote(lesson.path, study=lesson.study, folder=tmp_path / "records")
+    again = start_lesson(lesson.notebook, mode="replay", records=tmp_path / "records")
 
     def never():
         raise AssertionError("replay sends nothing")

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import UnmeasuredError
 from turbo_lab.course import start_lesson
 from turbo_lab.course.lesson import Lesson
 from turbo_lab.course.loads import Load, closed_loop, per_run, pooled
-from turbo_lab.course.replay import Live
 from turbo_lab.engines.mock_script import Reply, Script, Speech
 from turbo_lab.engines.mock_server import MockServer
 from turbo_lab.engines.request_times import HISTOGRAMS
@@ -45,14 +43,6 @@ def server() -> Iterator[Accountant]:
         yield Accountant(mock)
 
 
-@pytest.fixture
-def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson:
-    for name in ("TURBO_LAB_MODE", "TURBO_LAB_EFFORT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TURBO_LAB_RUN_DIR", str(tmp_path / "run"))
-    return Lesson("03", dials=Dials("cpu", "quick", "a test"), source=Live())
-
-
 def six() -> list[Request]:
     return [Request(f"prompt {i}", max_tokens=3) for i in range(6)]
 
@@ -79,8 +69,8 @@ def test_replay_gives_the_same_and_asks_nobody(
     live = closed_loop(lesson, "run", six, server=server, concurrency=2)
     lesson.compare()
     assert lesson.path is not None
-    store.promote(lesson.path, study="nb03", folder=tmp_path / "records")
-    again = start_lesson("03", mode="replay", records=tmp_path / "records")
+    store.promote(lesson.path, study=lesson.study, folder=tmp_path / "records")
+    again = start_lesson(lesson.notebook, mode="replay", records=tmp_path / "records")
 
     def never() -> Any:
         raise AssertionError("requests were made in replay")

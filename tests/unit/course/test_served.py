@@ -8,11 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import EngineError, UnmeasuredError
 from turbo_lab.course import start_lesson
 from turbo_lab.course.lesson import Lesson
-from turbo_lab.course.replay import Live
 from turbo_lab.course.served import served
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.records import store
@@ -23,14 +21,6 @@ CONFIG = {
     "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 2048,
     "tie_word_embeddings": True, "dtype": "bfloat16",
 }  # fmt: skip
-
-
-@pytest.fixture
-def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson:
-    for name in ("TURBO_LAB_MODE", "TURBO_LAB_EFFORT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TURBO_LAB_RUN_DIR", str(tmp_path / "run"))
-    return Lesson("04", dials=Dials("cpu", "quick", "a test"), source=Live())
 
 
 def server(folder: Path, *, dtype: str, block: str | None = "128") -> SimpleNamespace:
@@ -55,8 +45,8 @@ def test_facts_live_and_replayed(
     )  # fmt: skip
     assert found.spec.vocab == 512 and found.formats["weight_bytes"] == size
     lesson.compare()
-    store.promote(lesson.path, study="nb04", folder=tmp_path / "records")
-    again = start_lesson("04", mode="replay", records=tmp_path / "records")
+    store.promote(lesson.path, study=lesson.study, folder=tmp_path / "records")
+    again = start_lesson(lesson.notebook, mode="replay", records=tmp_path / "records")
     assert served(again, None) == found
 
 

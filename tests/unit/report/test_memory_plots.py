@@ -12,19 +12,10 @@ from turbo_lab.report.plots.memory import (
     plot_what_fits,
 )
 
-matplotlib = pytest.importorskip("matplotlib")
+pytest.importorskip("matplotlib")
 TOKENS = (512, 1024, 2048, 4096)
 CURVES = {"plain": (TOKENS, [t * 2**17 for t in TOKENS]), "flat": (TOKENS, [2**27] * 4)}
 FACTORS = {"heads": {"a": 4.0, "b": 1.0, "c": None}, "dim": {"a": 0.5, "b": 71.1, "c": 1.07}}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    import matplotlib.pyplot as plt
-
-    matplotlib.use("Agg")
-    yield
-    plt.close("all")
 
 
 def texts(ax) -> list[str]:

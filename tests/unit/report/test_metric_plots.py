@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,13 +18,6 @@ STREAM = Timeline(
     saw_done=True, usage={"completion_tokens": 3},
     chunks=((1.1, 0, "role"), (1.1, 1, "content"), (1.18, 2, "content"), (1.2, None, "done")),
 )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    plt.switch_backend("agg")
-    yield
-    plt.close("all")
 
 
 def texts(ax: Any) -> list[str]:

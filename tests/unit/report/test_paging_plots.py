@@ -13,18 +13,9 @@ from turbo_lab.report.plots.paging import (
     plot_ways,
 )
 
-matplotlib = pytest.importorskip("matplotlib")
+pytest.importorskip("matplotlib")
 TABLES = {"a": [4, 7, 2], "b": [4, 7, 9], "c": [11]}
 STORED = {"a": 300, "b": 384, "c": 50}
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    import matplotlib.pyplot as plt
-
-    matplotlib.use("Agg")
-    yield
-    plt.close("all")
 
 
 def texts(ax) -> list[str]:

@@ -15,16 +15,7 @@ from turbo_lab.report.plots.precision import (
     plot_speed,
 )
 
-matplotlib = pytest.importorskip("matplotlib")
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    import matplotlib.pyplot as plt
-
-    matplotlib.use("Agg")
-    yield
-    plt.close("all")
+pytest.importorskip("matplotlib")
 
 
 def row(name: str, kl: float, size: int) -> QualityRow:

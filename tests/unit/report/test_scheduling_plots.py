@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -21,13 +20,6 @@ from turbo_lab.report.plots.scheduling import (
 )
 
 plt = pytest.importorskip("matplotlib.pyplot")
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    plt.switch_backend("agg")
-    yield
-    plt.close("all")
 
 
 def run(sent: float, *times: float) -> Timeline:
