@@ -51,12 +51,13 @@ def test_each_turn_adds_what_was_asked_and_finds_the_turns_before(
     run = measure(server, tmp_path, work, requests=9, input_tokens=48)
     detail = next(g.detail for g in run.record.gates if g.name == "input length")
     told = re.fullmatch(r"asked 48 tokens that each turn adds, mean ([\d.]+) by the server", detail)
-    # A reply is read back as text, and its tokens may join with their neighbours there.
+    # A reply is read back as text, and its tokens may join with their neighbours there: a token
+    # more or less in a history of 64 or 128, so in the share too.
     assert told and abs(float(told[1]) - 48) <= 1, detail
     shared = observed(run.record, "prompts")["shared_share"]
     found = observed(run.record, "resources")["prefix_hit_rate"]
     print(f"repeated {shared:.1%}, found {found:.1%}")
-    assert shared == pytest.approx((0 + 64 + 128) / (48 + 112 + 176))
+    assert shared == pytest.approx((0 + 64 + 128) / (48 + 112 + 176), abs=0.02)
     assert 0.5 * shared < found <= shared + 0.15
 
 
