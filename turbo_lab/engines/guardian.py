@@ -5,7 +5,7 @@ The guardian starts the server in a process group of its own and ends that group
 killed, a test that crashed, a terminal that was closed. A lease is a file named after a process and
 its start time, so that a recycled process id does not keep a server alive.
 
-Standard library only; it must start in a few milliseconds and outlive any trouble in its parent.
+Little but the standard library; it must start in a few milliseconds and outlive any trouble in its parent.
 """
 
 from __future__ import annotations
@@ -21,23 +21,19 @@ import sys
 import time
 from pathlib import Path
 
+from turbo_lab.core.processes import (
+    STOP_TIMEOUT_S,
+    group_members,
+    process_token,
+    stop_group,
+)
+
+__all__ = [
+    "STOP_TIMEOUT_S", "Guardian", "add_lease", "die_with_parent", "group_members",
+    "has_living_lease", "process_token", "stop_group",
+]  # fmt: skip
+
 POLL_S = 0.25
-STOP_TIMEOUT_S = 15.0
-
-
-def process_token(pid: int) -> str | None:
-    """Name of a living process that no later process can have; None when it is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        if sys.platform == "linux":
-            return None
-        try:  # other systems have no /proc; there the id alone must do
-            os.kill(pid, 0)
-        except OSError:
-            return None
-        return f"{pid}-0"
-    return None if fields[0] in "ZX" else f"{pid}-{fields[19]}"
 
 
 def add_lease(folder: Path, pid: int | None = None) -> Path:
@@ -61,31 +57,6 @@ def has_living_lease(folders: list[Path]) -> bool:
             else:
                 lease.unlink(missing_ok=True)
     return alive
-
-
-def group_members(pgid: int) -> list[int]:
-    """Living processes of a process group."""
-    members = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            fields = entry.read_text().rpartition(")")[2].split()
-            if int(fields[2]) == pgid and fields[0] not in "ZX":
-                members.append(int(entry.parent.name))
-    return members
-
-
-def stop_group(pgid: int, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """End a process group: SIGTERM, then SIGKILL for what is left after ``timeout_s``."""
-    for sig, wait_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, 5.0)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pgid, sig)
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(-1, os.WNOHANG)
-            if not group_members(pgid):
-                return
-            time.sleep(0.05)
 
 
 def die_with_parent() -> None:

@@ -1,0 +1,1 @@
+"""The network between hosts: what a message costs, and shaped links to measure it on."""
