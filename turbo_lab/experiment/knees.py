@@ -14,6 +14,7 @@ from turbo_lab.client import resources
 from turbo_lab.experiment.arms import observed, statistic_of
 from turbo_lab.experiment.gates import PREEMPTIONS
 from turbo_lab.experiment.metric_names import metric_name
+from turbo_lab.experiment.sweep import CLIENT_KEYS, SweepResult
 from turbo_lab.records.schema import Record
 
 KV_USAGE = (
@@ -21,6 +22,7 @@ KV_USAGE = (
     "llamacpp:kv_cache_usage_ratio",
 )  # fmt: skip
 KV_FULL = 0.95
+LOAD_KEYS = ("rate_req_s", "concurrency")
 
 
 @dataclass(frozen=True)
@@ -101,3 +103,34 @@ def memory_knee(points: Sequence[LoadPoint]) -> LoadPoint | None:
     """The smallest load at which the KV cache was full or requests were preempted."""
     full = [p for p in points if p.memory_bound]
     return min(full, key=lambda p: p.load) if full else None
+
+
+def load_knee(points: Sequence[LoadPoint], *, closed_loop: bool) -> LoadPoint | None:
+    """The latency knee by the rule that fits the load: users have no bend, rates have one."""
+    return power_knee(points) if closed_loop else latency_knee(points)
+
+
+def closed_loop(result: SweepResult) -> bool:
+    """Whether the load of a sweep is a number of users."""
+    return CLIENT_KEYS.get(result.sweep.key) == "concurrency"
+
+
+def load_points(result: SweepResult) -> list[LoadPoint]:
+    """One point per load: the run whose latency is the median of its restarts."""
+    key = CLIENT_KEYS.get(result.sweep.key, "")
+    if key not in LOAD_KEYS:
+        return []
+    out = []
+    for arm in result.arms.values():
+        points = [load_point(r, load_key=key) for r in arm.records]
+        known = sorted((p for p in points if p.latency_s is not None), key=lambda p: p.latency_s)
+        if known:
+            out.append(known[len(known) // 2])
+    return sorted(out, key=lambda p: p.load)
+
+
+def all_points(result: SweepResult) -> list[LoadPoint]:
+    """Every run of a sweep over the load, restarts included."""
+    key = CLIENT_KEYS.get(result.sweep.key, "")
+    runs = [r for arm in result.arms.values() for r in arm.records]
+    return [load_point(r, load_key=key) for r in runs] if key in LOAD_KEYS else []

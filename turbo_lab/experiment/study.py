@@ -12,6 +12,7 @@ from typing import Any
 from turbo_lab.core import host
 from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import UsageError, did_you_mean
+from turbo_lab.experiment import knees
 from turbo_lab.experiment.arms import Arm, statistic_of
 from turbo_lab.experiment.arms import measured as measured_in
 from turbo_lab.experiment.launch import fresh_vllm
@@ -133,6 +134,7 @@ def _observations(study: Study, result: SweepResult) -> tuple[Observation, ...]:
         "question": study.question,
         "comparisons": rows,
         "failures": [asdict(f) for f in result.failures],
+        "load_points": [asdict(p) for p in knees.load_points(result)],
         "runs": {value: [r.digest for r in arm.records] for value, arm in result.arms.items()},
     }
     return tuple(Observation(name=n, data=d, reason=None) for n, d in found.items())

@@ -8,9 +8,16 @@ from collections.abc import Sequence
 from turbo_lab.experiment.arms import measured as measured_in
 from turbo_lab.experiment.arms import observed, statistic_of
 from turbo_lab.experiment.compare import Comparison
-from turbo_lab.experiment.knees import LoadPoint, latency_knee, load_point, memory_knee
+from turbo_lab.experiment.knees import (
+    LoadPoint,
+    all_points,
+    closed_loop,
+    load_knee,
+    load_points,
+    memory_knee,
+)
 from turbo_lab.experiment.metric_names import metric_name
-from turbo_lab.experiment.sweep import CLIENT_KEYS, SweepResult
+from turbo_lab.experiment.sweep import SweepResult
 from turbo_lab.report import comparison_text as text
 from turbo_lab.report.bench import panels_figure, template
 from turbo_lab.report.comparison import forest, label
@@ -19,8 +26,6 @@ from turbo_lab.report.figure import STYLE, drawn
 from turbo_lab.report.html import render_page
 from turbo_lab.report.plots.compare import plot_load_curve
 from turbo_lab.report.plots.resources import end_to_end, resource_panels
-
-LOAD_KEYS = ("rate_req_s", "concurrency")
 
 BODY = """
 <h1>{{ title }}</h1>
@@ -41,35 +46,16 @@ BODY = """
 {% for figure in figures %}{{ figure | safe }}
 {% endfor %}
 """
+BEND = "where latency begins to grow faster than the load"
+MOST_POWER = "the number of users with the most throughput per second of latency"
 MOST_PANELS_RUNS = 8  # More runs side by side are no longer told apart.
 
 
-def load_points(result: SweepResult) -> list[LoadPoint]:
-    """One point per load: the run whose latency is the median of its restarts."""
-    key = CLIENT_KEYS.get(result.sweep.key, "")
-    if key not in LOAD_KEYS:
-        return []
-    out = []
-    for arm in result.arms.values():
-        points = [load_point(r, load_key=key) for r in arm.records]
-        known = sorted((p for p in points if p.latency_s is not None), key=lambda p: p.latency_s)
-        if known:
-            out.append(known[len(known) // 2])
-    return sorted(out, key=lambda p: p.load)
-
-
-def all_points(result: SweepResult) -> list[LoadPoint]:
-    """Every run of a sweep over the load, restarts included."""
-    key = CLIENT_KEYS.get(result.sweep.key, "")
-    runs = [r for arm in result.arms.values() for r in arm.records]
-    return [load_point(r, load_key=key) for r in runs] if key in LOAD_KEYS else []
-
-
-def knee_lines(points: Sequence[LoadPoint]) -> list[str]:
-    """Both knees in words."""
+def knee_lines(points: Sequence[LoadPoint], *, closed_loop: bool) -> list[str]:
+    """Both knees in words; ``closed_loop`` where the load is a number of users."""
     if not points:
         return []
-    latency, memory = latency_knee(points), memory_knee(points)
+    latency, memory = load_knee(points, closed_loop=closed_loop), memory_knee(points)
     told = any(p.memory_bound is not None for p in points)
     no_memory = "none in this range" if told else "unknown: the engine tells no KV usage"
     return [
@@ -105,7 +91,7 @@ def _verdict(found: Comparison) -> str:
 
 def summary_lines(result: SweepResult) -> list[str]:
     """Causes, knees, failures and what all verdicts are to be read with, one line each."""
-    lines = knee_lines(load_points(result))
+    lines = knee_lines(load_points(result), closed_loop=closed_loop(result))
     heads = {id(c): label(c, metric=False) for c in result.comparisons}
     open_causes = [c for c in result.comparisons if cause_words(c) and not c.attributable]
     lines += [f"{heads[id(c)]}: {cause_words(c)}" for c in open_causes]
@@ -163,13 +149,14 @@ def figures(result: SweepResult) -> list[str]:
 
 def load_figure(result: SweepResult, points: Sequence[LoadPoint]) -> str:
     """Throughput against latency."""
-    latency, memory = latency_knee(points), memory_knee(points)
+    users = closed_loop(result)
+    latency, memory = load_knee(points, closed_loop=users), memory_knee(points)
     told = any(p.memory_bound is not None for p in points)
     why_not = "none in this range" if told else "unknown, the engine tells no KV usage"
     others = all_points(result) if len(all_points(result)) > len(points) else []
     caption = (
         f"Throughput against latency; the numbers are the load ({result.sweep.key}). Latency knee: "
-        "where latency begins to grow faster than the load. Memory knee: the first load at which "
+        f"{MOST_POWER if users else BEND}. Memory knee: the first load at which "
         "the KV cache was at least 95 % full or requests were preempted."
         + (" Pale: further runs." if others else "")
     )
@@ -185,7 +172,7 @@ def load_figure(result: SweepResult, points: Sequence[LoadPoint]) -> str:
             others=others, ax=axes[0],
         ),
         caption=caption, refuted=refuted, alt=f"Load curve. {'; '.join(words)}. "
-        f"{'; '.join(knee_lines(points))}.", height_in=3.3,
+        f"{'; '.join(knee_lines(points, closed_loop=users))}.", height_in=3.3,
     )  # fmt: skip
 
 

@@ -87,6 +87,7 @@ def test_load_is_varied_on_a_running_server_and_has_a_curve(tmp_path):
     assert points[2].throughput_tok_s > 1.5 * points[0].throughput_tok_s
     page = render_sweep(result, question="Where?")
     assert page.count("<figure>") >= 2 and "memory knee: unknown" in page
+    assert "latency knee: load 4" in page and "most throughput per second of latency" in page
 
 
 def point(load, throughput, latency, **more) -> knees.LoadPoint:
@@ -102,11 +103,12 @@ def test_knees():
     assert knees.latency_knee(flat) is None
     straight = [point(x, x, float(x)) for x in (1, 2, 3, 4)]
     assert knees.latency_knee(straight) is None
+    assert knees.load_knee(curve, closed_loop=False) == knees.latency_knee(curve)
     full = [point(1, 1, 1.0, kv_usage_max=0.4), point(2, 2, 1.0, kv_usage_max=0.99),
             point(3, 2, 2.0, kv_usage_max=0.7, preemptions=3.0)]  # fmt: skip
     assert knees.memory_knee(full).load == 2
     assert knees.memory_knee(full[:1]) is None
-    assert knee_lines(full)[1] == "memory knee: load 2"
+    assert knee_lines(full, closed_loop=True)[1] == "memory knee: load 2"
 
 
 def test_studies_are_whole_and_make_a_record(tmp_path):
