@@ -5,7 +5,8 @@ The guardian starts the server in a process group of its own and ends that group
 killed, a test that crashed, a terminal that was closed. A lease is a file named after a process and
 its start time, so that a recycled process id does not keep a server alive.
 
-Little but the standard library; it must start in a few milliseconds and outlive any trouble in its parent.
+Little but the standard library; it must start in a few milliseconds and outlive any trouble in its
+parent.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ from turbo_lab.core.errors import UsageError
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)bit(?:/s|ps)?")
+ETHERNET_BYTES = 14
+BURST_S = 0.25e-3
+LARGEST_BUFFER_BYTES = 65_536
 MTU_BYTES = (576, 65_521)  # smallest that IPv4 hosts must take; largest that a veth pair takes
 
 
@@ -36,11 +39,14 @@ class Link:
 
     ``rate_bit_s``: None for as fast as the machine copies. ``mtu_bytes``: largest IP packet.
     ``queue_s``: how long a packet may wait at the shaped port before it is dropped.
+    ``whole_packets``: the kernel may not carry several packets as one buffer (a card's
+    segmentation offload). True where single packets matter: several times the work per byte.
     """
 
     rate_bit_s: float | None = None
     mtu_bytes: int = 1500
     queue_s: float = 0.02
+    whole_packets: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values that no link can have."""
@@ -59,11 +65,31 @@ class Link:
 
     @property
     def burst_bytes(self) -> int:
-        """What may pass at once after a pause: 2 ms at the rate, at least two packets of 64 KiB.
+        """What may pass at once after a pause: a quarter of a millisecond at the rate.
 
-        A bucket smaller than the kernel's timer allows keeps a fast link below its rate.
+        At least two packets, or none would ever pass. A message smaller than this meets no limit,
+        so it is kept as small as the kernel's timer lets it be without losing rate.
         """
-        return max(2 * 65_536, int((self.rate_bytes_s or 0) * 0.002))
+        frame_bytes = self.mtu_bytes + ETHERNET_BYTES
+        if self.rate_bytes_s is None:
+            return 2 * max(frame_bytes, LARGEST_BUFFER_BYTES)
+        return max(2 * frame_bytes, int(self.rate_bytes_s * BURST_S))
+
+    @property
+    def segments_per_buffer(self) -> int:
+        """Packets that the kernel may carry as one buffer through a link (1: every one alone).
+
+        Counters and queues then see buffers; the shaper still counts every packet's headers.
+        """
+        if self.whole_packets:
+            return 1
+        most_bytes = min(self.burst_bytes // 2, LARGEST_BUFFER_BYTES)
+        return max(1, most_bytes // self.mtu_bytes)
+
+    @property
+    def queue_bytes(self) -> int:
+        """What may wait at a shaped port: ``queue_s`` at the rate, at least eight packets."""
+        return max(8 * self.mtu_bytes, int((self.rate_bytes_s or 0) * self.queue_s))
 
     def describe(self) -> str:
         """``1 Gbit/s, MTU 1500``."""
