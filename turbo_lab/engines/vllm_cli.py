@@ -7,6 +7,7 @@ the ``vllm`` command with it. Here that one question is answered with the CPU bu
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import os
@@ -85,9 +86,8 @@ def check_flags(flags: list[str]) -> None:
             )
 
 
-def _dump_flags(command: str) -> None:
-    import argparse
-
+def build_parser(command: Literal["serve", "bench"]) -> argparse.ArgumentParser:
+    """The own parser of ``vllm serve`` or ``vllm bench serve``; imports vLLM."""
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     if command == "serve":
@@ -95,15 +95,18 @@ def _dump_flags(command: str) -> None:
 
         subparsers = argparse.ArgumentParser().add_subparsers()
         subparsers._parser_class = FlexibleArgumentParser
-        parser = cmd_init()[0].subparser_init(subparsers)
-    else:
-        from vllm.benchmarks.serve import add_cli_args
+        return cmd_init()[0].subparser_init(subparsers)
+    from vllm.benchmarks.serve import add_cli_args
 
-        parser = FlexibleArgumentParser()
-        add_cli_args(parser)
+    parser = FlexibleArgumentParser(prog="vllm bench serve")
+    add_cli_args(parser)
+    return parser
+
+
+def _dump_flags(command: Literal["serve", "bench"]) -> None:
     flags = {
         option: (action.help or "").strip()
-        for action in parser._actions
+        for action in build_parser(command)._actions
         for option in action.option_strings
     }
     print(json.dumps(flags))
