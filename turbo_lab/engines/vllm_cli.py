@@ -19,6 +19,7 @@ from typing import Literal
 
 from turbo_lab.core import host
 from turbo_lab.core.errors import EngineError, MissingDependencyError, UsageError, did_you_mean
+from turbo_lab.engines.sampling_repair import install_if_asked
 
 
 def answer_for_vllm() -> None:
@@ -130,5 +131,6 @@ def main() -> None:
 
 if __name__ in ("__main__", "__mp_main__"):
     answer_for_vllm()  # child processes that vLLM spawns come through here too
+    install_if_asked()
 if __name__ == "__main__":
     main()
