@@ -1,0 +1,97 @@
+"""What the draft learns: to give the teacher's distribution over the next token.
+
+With d and t the draft's and the teacher's last hidden state (after the final norm) and E the shared
+output head (rows: words of the vocabulary):
+
+    loss = KL(softmax(E_C t) || softmax(E_C d)) + hard * CE(argmax E_C t, E_C d)
+         + logit * mean over the whole vocabulary of (E d - E t)^2, up to a shift
+
+KL and CE run over candidate words C only: the most frequent ones, those of the batch and some
+random ones, which costs a tenth of the whole head. The last term keeps all other words in place and
+costs nothing: mean_v (e_v x)^2 - (mean_v e_v x)^2 = x^T G x, with G the covariance of E's rows.
+Sources: Hinton et al. 2015 (arXiv:1503.02531) for KL, Kim et al. 2021 (arXiv:2105.08919) for the
+logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turbo_lab.speculative.draft_recipe import TrainRecipe
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What does not change during training. ``head``: [vocabulary, hidden] in bfloat16."""
+
+    head: Any
+    covariance: Any
+    frequent: Any
+
+
+def make_targets(head: Any, token_ids: Any, recipe: TrainRecipe) -> Targets:
+    """``token_ids``: all ids of the training texts, for the most frequent words."""
+    import torch
+
+    rows = head.detach().float()
+    centred = rows - rows.mean(0)
+    counts = torch.bincount(token_ids, minlength=len(rows))
+    frequent = counts.argsort(descending=True, stable=True)[: recipe.frequent]
+    return Targets(rows.to(torch.bfloat16), centred.T @ centred / len(rows), frequent)
+
+
+def candidates(targets: Targets, batch_ids: Any, recipe: TrainRecipe, *, seed: int) -> Any:
+    """Sorted ids of the words that one step compares."""
+    import torch
+
+    noise = torch.Generator().manual_seed(seed)
+    random = torch.randint(len(targets.head), (recipe.random,), generator=noise)
+    return torch.unique(torch.cat([targets.frequent, batch_ids.flatten(), random]))
+
+
+def distillation_loss(
+    draft: Any, teacher: Any, weights: Any, *, words: Any, targets: Targets, recipe: TrainRecipe
+) -> Any:
+    """Weighted mean over places; ``draft``, ``teacher``: [places, hidden]."""
+    import torch
+
+    rows = targets.head[words]
+    with torch.no_grad():
+        wanted = (teacher.to(rows.dtype) @ rows.T).float()
+        shares = wanted.softmax(-1)
+        entropy = (shares * shares.clamp_min(1e-9).log()).sum(-1)
+    given = (draft.to(rows.dtype) @ rows.T).float().log_softmax(-1)
+    loss = entropy - (shares * given).sum(-1)
+    if recipe.hard:
+        loss = loss - recipe.hard * given.gather(1, wanted.argmax(-1, keepdim=True))[:, 0]
+    if recipe.logit:
+        error = draft.float() - teacher.float()
+        loss = loss + recipe.logit * ((error @ targets.covariance) * error).sum(-1)
+    return (loss * weights).sum() / weights.sum()
+
+
+def batches_of(
+    lengths: Sequence[int], *, batch_tokens: int, seed: str, window: int = 256
+) -> list[list[int]]:
+    """Indices in batches of about ``batch_tokens``, in an order drawn from ``seed``.
+
+    Shuffled, then sorted by length inside windows, so that little is spent on padding.
+    """
+    import random
+
+    rng = random.Random(seed)
+    order = list(range(len(lengths)))
+    rng.shuffle(order)
+    out: list[list[int]] = []
+    for at in range(0, len(order), window):
+        batch: list[int] = []
+        for i in sorted(order[at : at + window], key=lambda i: lengths[i]):
+            if batch and (len(batch) + 1) * lengths[i] > batch_tokens:
+                out.append(batch)
+                batch = []
+            batch.append(i)
+        out.append(batch)
+    rng.shuffle(out)
+    return out
