@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import UsageError, did_you_mean
+from turbo_lab.core.units import GiB
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
-from turbo_lab.engines.pool import start_together
+from turbo_lab.engines.pool import current_pool, shared_server, start_together
+from turbo_lab.engines.sampling_repair import repair_env
 from turbo_lab.engines.tuning import cpu_settings
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.speculative.lookup import LONGEST, SHORTEST
 
 METHODS = ("off", "ngram", "draft")
+ROOM_BYTES = 15 * GiB  # free memory for three servers of the bundled model
 GPU_DRAFT = "Qwen/Qwen3-0.6B"  # same vocabulary as Qwen3-8B
 Method = Literal["off", "ngram", "draft"]
 
@@ -92,12 +98,69 @@ def arm_args(arm: Arm, *, base: VllmArgs, draft: str | None = None) -> VllmArgs:
     return base.replace(speculative_config=text)
 
 
-def start_arms(arms: Sequence[Arm], *, base: VllmArgs, draft: str | None = None) -> None:
-    """Start these servers side by side; ``shared_server`` then finds them."""
-    start_together(*(arm_args(arm, base=base, draft=draft) for arm in arms))
+def draft_model(dials: Dials, *, report: Callable[[str], None] = print) -> str:
+    """The draft: on a CPU the project's own, put together from its packed layers."""
+    if dials.mode == "gpu":
+        return GPU_DRAFT
+    from turbo_lab.speculative.draft import assemble_draft
+
+    return str(assemble_draft(report=report))
 
 
-def leave(server: Any, *, base: VllmArgs) -> None:
-    """Stop an arm's server; the off-control, which other notebooks share, is left alone."""
-    if isinstance(server, VllmServer) and server.args != base:
-        server.stop()
+@dataclass(frozen=True)
+class Shop:
+    """The servers of one lesson. The first to be asked for starts all ``arms`` side by side, where
+    there are few and memory allows; else each starts when it is asked for.
+
+    On a CPU they carry a switch for the repair of sampled speculation, which is off until
+    ``repaired`` is entered (see ``engines.sampling_repair``).
+    """
+
+    dials: Dials
+    arms: tuple[Arm, ...] = ()
+    report: Callable[[str], None] = print
+
+    @cached_property
+    def base(self) -> VllmArgs:
+        """The off-control's arguments."""
+        return base_args(self.dials, report=self.report)
+
+    @property
+    def switch(self) -> Path:
+        """The file that switches the repair on."""
+        return current_pool().folder / "sampling-repaired"
+
+    def args(self, arm: Arm) -> VllmArgs:
+        """Arguments of an arm's server."""
+        draft = draft_model(self.dials, report=self.report) if arm.method == "draft" else None
+        found = arm_args(arm, base=self.base, draft=draft)
+        if arm == OFF or self.dials.mode == "gpu":
+            return found
+        return found.replace(env=(*found.env, repair_env(self.switch)))
+
+    def server(self, arm: Arm) -> VllmServer:
+        """The ready server of an arm. Raises EngineError."""
+        if arm == OFF and len(self.arms) <= len(METHODS) and self.roomy():
+            start_together(*map(self.args, self.arms))
+        return shared_server(self.args(arm))
+
+    def roomy(self) -> bool:
+        """Whether this machine holds all of a short list of servers at once."""
+        import psutil
+
+        return self.dials.mode == "cpu" and psutil.virtual_memory().available > ROOM_BYTES
+
+    def leave(self, server: Any) -> None:
+        """Stop an arm's server; the off-control, which other notebooks may share, stays."""
+        if isinstance(server, VllmServer) and server.args != self.base:
+            server.stop()
+
+    @contextlib.contextmanager
+    def repaired(self) -> Iterator[None]:
+        """Sampled speculation is repaired on all servers of this shop inside the block."""
+        self.switch.parent.mkdir(parents=True, exist_ok=True)
+        self.switch.touch()
+        try:
+            yield
+        finally:
+            self.switch.unlink(missing_ok=True)

@@ -12,8 +12,6 @@ from turbo_lab.core.errors import UnmeasuredError
 from turbo_lab.metrics import definitions
 from turbo_lab.metrics.timeline import VISIBLE_KINDS, Timeline
 from turbo_lab.speculative.counters import GuessCounts, read_counts
-from turbo_lab.speculative.prompts import ClassPrompt
-from turbo_lab.speculative.tokens import chat_tokens
 from turbo_lab.workload.request import Request
 
 SETTLE_S = 0.3  # The engine writes its counters a moment after the last token has left.
@@ -104,17 +102,6 @@ def tokens_per_chunk(timelines: Sequence[Timeline]) -> list[int]:
     A busy server may send two steps together: the engine's counters are the judge.
     """
     return [n for t in timelines for _, n in token_marks(t)[1:]]
-
-
-def requests_for(server: Any, prompts: Sequence[ClassPrompt], *, max_tokens: int) -> list[Request]:
-    """Greedy requests as token ids of the chat format, so that every token of them is known."""
-    return [
-        Request(
-            chat_tokens(server, p.text), model=server.model_name, endpoint="completions",
-            max_tokens=min(max_tokens, p.max_tokens), request_id=p.id, labels={"class": p.kind},
-        )
-        for p in prompts
-    ]  # fmt: skip
 
 
 def play(server: Any, kind: str, asked: Sequence[Request], *, concurrency: int = 1) -> ClassRun:

@@ -11,25 +11,49 @@ from typing import Any
 
 from turbo_lab.client.load import run_closed_loop
 from turbo_lab.core.errors import UnmeasuredError
+from turbo_lab.estimate.verification import CostOfCheck
 from turbo_lab.metrics.definitions import outcome, output_tokens
 from turbo_lab.metrics.timeline import Timeline
 from turbo_lab.speculative import cost
 from turbo_lab.speculative.arms import Arm
 from turbo_lab.speculative.prompts import ClassPrompt
-from turbo_lab.speculative.runs import ClassRun, play, requests_for, warm
+from turbo_lab.speculative.runs import ClassRun, play, warm
+from turbo_lab.speculative.tokens import chat_tokens, read_replies
 from turbo_lab.workload.request import Request
 
 REST_S = 1.5  # A vLLM worker polls for a second after its last step, and takes a core for it.
 Asked = Mapping[str, Sequence[Request]]
+Ids = Mapping[str, Sequence[Sequence[int]]]
 
 
-def by_class(server: Any, prompts: Sequence[ClassPrompt], *, max_tokens: int) -> dict[str, list]:
-    """Greedy requests for these prompts, class by class in the order of the prompts."""
-    kinds = dict.fromkeys(p.kind for p in prompts)
+def prompt_ids(server: Any, prompts: Sequence[ClassPrompt]) -> dict[str, list[list[int]]]:
+    """Prompts as the server's token ids in chat format, class by class."""
+    found: dict[str, list[list[int]]] = {}
+    for prompt in prompts:
+        found.setdefault(prompt.kind, []).append(chat_tokens(server, prompt.text))
+    return found
+
+
+def as_requests(ids: Ids, *, model: str, max_tokens: int) -> dict[str, list[Request]]:
+    """Greedy requests for these prompts; the reply may end by itself."""
     return {
-        kind: requests_for(server, [p for p in prompts if p.kind == kind], max_tokens=max_tokens)
-        for kind in kinds
-    }
+        kind: [
+            Request(prompt, model=model, endpoint="completions", max_tokens=max_tokens,
+                    request_id=f"{kind}-{i}", labels={"class": kind})
+            for i, prompt in enumerate(prompts, 1)
+        ]
+        for kind, prompts in ids.items()
+    }  # fmt: skip
+
+
+def control(off: Any, asked: Asked) -> dict[str, dict[str, Any]]:
+    """Every class on the off-control alone, with the token ids of its replies."""
+    rest(asked, off)
+    found = {}
+    for kind, requests in asked.items():
+        run = play(off, kind, requests)
+        found[kind] = {"run": run.to_dict(), "replies": read_replies(off, run.timelines)}
+    return found
 
 
 def rest(asked: Asked, *servers: Any) -> None:
@@ -56,9 +80,43 @@ def beside(off: Any, server: Any, asked: Asked) -> dict[str, dict[str, Any]]:
     return found
 
 
-def runs_of(found: Mapping[str, Any] | None, side: str) -> dict[str, ClassRun]:
-    """One side of ``beside`` (``off`` or ``on``) as class runs; empty where it is unmeasured."""
-    return {kind: ClassRun.from_dict(pair[side]) for kind, pair in (found or {}).items()}
+def run_of(found: Mapping[str, Any] | None, kind: str, side: str) -> ClassRun:
+    """One class of ``beside`` on one side, ``off`` or ``on``. Raises UnmeasuredError without it."""
+    if not found or kind not in found:
+        raise UnmeasuredError(f"class {kind} was not played")
+    return ClassRun.from_dict(found[kind][side])
+
+
+def gain(found: Mapping[str, Any] | None, kind: str) -> float:
+    """How many times as fast the arm wrote this class. Raises UnmeasuredError without runs."""
+    return run_of(found, kind, "off").token_s() / run_of(found, kind, "on").token_s()
+
+
+def alone_tok_s(found: Mapping[str, Any] | None, side: str) -> float:
+    """Tokens per second of all classes, one request at a time, prompts included."""
+    runs = [run_of(found, kind, side) for kind in found or {}]
+    lines = [t for run in runs for t in run.timelines]
+    seconds = sum((t.closed_s or 0.0) - (t.sent_s or 0.0) for t in lines)
+    if not seconds:
+        raise UnmeasuredError("no class was played")
+    return sum(output_tokens(t) or 0 for t in lines) / seconds
+
+
+def costs(
+    found: Mapping[str, Any] | None,
+    *,
+    plain: Mapping[str, Any] | None,
+    arm: Arm,
+    shape: CostOfCheck,
+) -> cost.ArmCost:
+    """The cost of an arm's steps from two calibrations. Raises UnmeasuredError without them."""
+    if not found or not plain:
+        raise UnmeasuredError(f"the steps of {arm if plain else 'the off-control'} have no time")
+    read = cost.ForcedSteps.from_dict
+    return cost.arm_cost(
+        read(found["forced"]), plain=read(plain["forced"]), draft_tokens=arm.draft_tokens,
+        shape=shape, fresh=read(found["fresh"]), plain_fresh=read(plain["fresh"]),
+    )  # fmt: skip
 
 
 def calibrate(
