@@ -31,15 +31,21 @@ class Targets:
     frequent: Any
 
 
-def make_targets(head: Any, token_ids: Any, recipe: TrainRecipe) -> Targets:
-    """``token_ids``: all ids of the training texts, for the most frequent words."""
+def make_targets(head: Any, states: Any, recipe: TrainRecipe) -> Targets:
+    """``states``: the teacher's at a sample of places [places, hidden].
+
+    The most frequent words are those with the highest mean probability at these places.
+    """
     import torch
 
-    rows = head.detach().float()
-    centred = rows - rows.mean(0)
-    counts = torch.bincount(token_ids, minlength=len(rows))
-    frequent = counts.argsort(descending=True, stable=True)[: recipe.frequent]
-    return Targets(rows.to(torch.bfloat16), centred.T @ centred / len(rows), frequent)
+    rows = head.detach().to(torch.bfloat16)
+    with torch.no_grad():
+        mean = torch.zeros(len(rows))
+        for part in states.to(rows.dtype).split(512):
+            mean += (part @ rows.T).float().softmax(-1).sum(0)
+        centred = rows.float() - rows.float().mean(0)
+        covariance = centred.T @ centred / len(rows)
+    return Targets(rows, covariance, mean.argsort(descending=True, stable=True)[: recipe.frequent])
 
 
 def candidates(targets: Targets, batch_ids: Any, recipe: TrainRecipe, *, seed: int) -> Any:

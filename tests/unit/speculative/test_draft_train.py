@@ -93,8 +93,7 @@ def test_a_deadline_keeps_the_best_state(
 
 
 def loss_of(draft: Any, wanted: Any, words: Any, head: Any, recipe: TrainRecipe) -> float:
-    ids = torch.arange(len(head))
-    targets: Targets = make_targets(head, ids, recipe)
+    targets: Targets = make_targets(head, wanted, recipe)
     ones = torch.ones(len(draft))
     return float(
         distillation_loss(draft, wanted, ones, words=words, targets=targets, recipe=recipe)
@@ -140,7 +139,9 @@ def test_batches_hold_everything_once_within_their_size() -> None:
 
 def test_candidates_hold_the_batch_and_the_frequent() -> None:
     recipe = TrainRecipe(frequent=4, random=3)
-    targets = make_targets(torch.randn(60, 8), torch.tensor([9] * 5 + [7] * 4 + [3, 3, 2]), recipe)
+    states = torch.eye(60)[[9] * 5 + [7] * 4 + [3, 3, 2]] * 9  # each place is sure of one word
+    targets = make_targets(torch.eye(60), states, recipe)
+    assert targets.frequent.tolist() == [9, 7, 3, 2]
     words = candidates(targets, torch.tensor([[50, 51]]), recipe, seed=0).tolist()
     assert {9, 7, 3, 2, 50, 51} <= set(words) and len(words) == len(set(words)) <= 9
 
