@@ -18,13 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from turbo_lab.core.errors import UsageError
+from turbo_lab.core.fitting import robust_nonnegative_fit
 from turbo_lab.estimate.points import MeasuredStep, StepPoint
 from turbo_lab.estimate.work import StepWork, step_work
 from turbo_lab.hardware.roofline import Roof
 from turbo_lab.models.spec import ModelSpec
-
-ROBUST_ROUNDS = 20
-SMALLEST_ERROR = 0.005  # errors below half a percent are noise and get no more weight
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ def fit_step_model(
             )
             for m in groups[phase]
         ]
-        return _robust_fit(np.array(rows), np.array([m.seconds for m in groups[phase]]))
+        return robust_nonnegative_fit(np.array(rows), np.array([m.seconds for m in groups[phase]]))
 
     return StepModel(
         spec, roof, weight_bytes, kv_dtype,
@@ -214,19 +212,3 @@ def _decode_columns(work: StepWork, roof: Roof) -> tuple[float, float, float]:
 def _prefill_columns(work: StepWork, roof: Roof) -> tuple[float, float, float]:
     attention = work.part("attention").flops
     return 1.0, (work.flops - attention) / roof.peak_flops, attention / roof.peak_flops
-
-
-def _robust_fit(columns: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
-    """Non-negative coefficients with the least sum of absolute relative errors (IRLS)."""
-    from scipy.optimize import nnls
-
-    relative = columns / seconds[:, None]
-    scale = np.abs(relative).max(axis=0)
-    scale[scale == 0] = 1.0
-    weights = np.ones(len(seconds))
-    for _ in range(ROBUST_ROUNDS):
-        root = np.sqrt(weights)
-        found, _ = nnls(relative / scale * root[:, None], root)
-        errors = np.abs(relative / scale @ found - 1)
-        weights = 1 / np.maximum(errors, SMALLEST_ERROR)
-    return tuple(float(value) for value in found / scale)
