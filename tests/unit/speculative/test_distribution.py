@@ -84,6 +84,16 @@ def test_p_value_is_exact_on_a_table_that_can_be_enumerated() -> None:
     assert found.statistic == pytest.approx(2 * 10 * np.log(2)) and found.distance == 1
 
 
+def test_the_statistic_is_that_of_scipy() -> None:
+    from scipy.stats import chi2_contingency
+
+    on, off = {"a": 30, "b": 12, "c": 8}, {"a": 60, "b": 50, "c": 9}
+    known = chi2_contingency([[*on.values()], [*off.values()]], lambda_="log-likelihood")
+    found = same_distribution([on], off=[off], permutations=20_000)
+    assert found.statistic == pytest.approx(known.statistic)
+    assert found.p_value == pytest.approx(known.pvalue, abs=0.02)  # scipy's is an approximation
+
+
 def test_prompts_are_not_mixed() -> None:
     """Arms that agree in every prompt agree, however much the prompts differ from each other."""
     on = [{"yes": 90, "no": 10}, {"yes": 10, "no": 90}]
