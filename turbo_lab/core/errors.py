@@ -33,6 +33,10 @@ class EngineError(TurboLabError):
     """An inference server could not start, died or answered wrongly."""
 
 
+class DistributedError(TurboLabError):
+    """A run over several processes failed; the message names the rank that failed first."""
+
+
 class UnmeasuredError(TurboLabError):
     """A measurement failed. Its message is the reason shown as ``unmeasured: reason``."""
 

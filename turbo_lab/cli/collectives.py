@@ -1,0 +1,143 @@
+"""``turbo-lab collectives``: bandwidth of a collective over real processes, as in nccl-tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from turbo_lab.parallel.launch import Place
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("collectives")(collectives)
+
+
+def collectives(
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or sendrecv."
+        ),
+    ] = "all_reduce",
+    ranks: Annotated[int, typer.Option(help="Processes, 2 to 8.")] = 2,
+    link: Annotated[
+        str, typer.Option(help="Rate such as 1gbit: a host for each rank; none: plain loopback.")
+    ] = "none",
+    hosts: Annotated[str, typer.Option(help="Kind of hosts: auto, namespaces or paced.")] = "auto",
+    sizes: Annotated[
+        str | None, typer.Option(metavar="1K,64K,1M", help="Default: 1K to 16M, times 4.")
+    ] = None,
+    iterations: Annotated[int, typer.Option(help="Timed calls per size.")] = 10,
+    warm_up: Annotated[int, typer.Option(help="Calls before them.")] = 2,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of each rank.")] = None,
+    deadline_s: Annotated[float, typer.Option(help="Seconds for the whole run.")] = 300.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Run one collective over a range of sizes and print time, algbw, busbw and wrong elements.
+
+    Exit code 1 when an element is wrong. With NCCL (a GPU for each rank) the
+    same sweep runs on the GPUs.
+
+    Examples:\n
+      turbo-lab collectives --kind all_reduce --ranks 2\n
+      turbo-lab collectives --kind all_reduce --ranks 4 --link 1gbit --json\n
+      turbo-lab collectives --kind all_to_all --ranks 3 --sizes 64K,1M --link 100mbit
+    """
+    from turbo_lab.core.errors import UsageError
+    from turbo_lab.parallel import sweep
+
+    sweep.check_kind(kind)
+    if not 2 <= ranks <= 8 or iterations < 1 or warm_up < 0:
+        raise UsageError(
+            f"--ranks {ranks}, --iterations {iterations}, --warm-up {warm_up}; allowed: 2 to 8 "
+            "ranks, 1 or more iterations, 0 or more for warm-up"
+        )
+    work = {
+        "kind": kind,
+        "sizes": sweep.parse_sizes(sizes) if sizes else sweep.SIZES,
+        "iterations": iterations,
+        "warm_up": warm_up,
+    }
+    facts = measure(work, ranks=ranks, link=link, hosts=hosts, threads=threads,
+                    deadline_s=deadline_s)  # fmt: skip
+    typer.echo(json.dumps(facts, indent=1) if as_json else facts_text(facts))
+    if any(row["wrong"] for row in facts["rows"]):
+        raise typer.Exit(1)
+
+
+def measure(
+    work: dict[str, Any],
+    *,
+    ranks: int,
+    link: str,
+    hosts: str,
+    threads: int | None,
+    deadline_s: float,
+) -> dict[str, Any]:
+    """Launch the sweep; returns rows and all that belongs beside them."""
+    from turbo_lab.parallel import sweep
+    from turbo_lab.parallel.launch import launch
+
+    with places(ranks, link=link, kind=hosts) as (place, label):
+        run = launch(
+            "turbo_lab.parallel.sweep:sweep_job", ranks=ranks, arguments=work, threads=threads,
+            deadline_s=deadline_s, place=place,
+        )  # fmt: skip
+    rows = sweep.sweep_rows(work["kind"], run.results)
+    return {
+        "kind": work["kind"],
+        "ranks": ranks,
+        "backend": run.backend,
+        "device": run.device,
+        "threads_per_rank": run.threads_per_rank,
+        **label,
+        "iterations": work["iterations"],
+        "warm_up": work["warm_up"],
+        "how": run.results[0][-1]["how"],
+        "rows": [row.to_dict() for row in rows],
+    }
+
+
+@contextmanager
+def places(
+    ranks: int, *, link: str, kind: str
+) -> Iterator[tuple[Callable[[int], Place] | None, dict[str, Any]]]:
+    """Where the ranks run, and what to say about the network between them."""
+    from turbo_lab.parallel.launch import Place
+
+    if link == "none":
+        yield None, {"link": "loopback, not shaped", "hosts": "none", "hosts_why": "not asked for"}
+        return
+    from turbo_lab.network.links import open_hosts
+
+    with open_hosts(ranks, link=link, kind=kind) as opened:
+        label = {
+            "link": opened.link.describe(),
+            "hosts": opened.kind,
+            "hosts_why": opened.why,
+        }
+        yield (lambda rank: Place.on(opened, rank)), label
+
+
+def facts_text(facts: dict[str, Any]) -> str:
+    """The table with its header lines."""
+    from turbo_lab.parallel import sweep
+
+    rows = [sweep.Row(**row) for row in facts["rows"]]
+    head = [
+        f"# {facts['kind']}: {facts['ranks']} ranks, {facts['backend']} on {facts['device']}, "
+        f"{facts['threads_per_rank']} thread(s) each; mean of {facts['iterations']} calls of the "
+        f"slowest rank, {facts['warm_up']} warm-up calls",
+        f"# link: {facts['link']}; hosts: {facts['hosts']} ({facts['hosts_why']})",
+    ]
+    if facts["how"]:
+        head.append(f"# {facts['kind']} is run as: {facts['how']}")
+    return "\n".join([*head, sweep.table_text(facts["kind"], rows)])
