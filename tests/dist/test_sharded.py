@@ -69,7 +69,7 @@ def four_ranks(comm: Comm) -> dict[str, Any]:
     found["more ranks than requests"] = jobs.expert_job(
         comm, model=TINY, prompts=SMALL[:3], new_tokens=NEW
     )
-    for schedule in ("gpipe", "1f1b"):
+    for schedule in ("GPipe", "1F1B"):
         found[schedule] = jobs.training_job(
             comm, model=TINY, tokens=SMALL, schedule=schedule, micro_batches=4, with_gradients=True
         )
@@ -209,10 +209,10 @@ def test_clustered_router_is_the_same_on_all_ranks(four: Any) -> None:
     np.testing.assert_array_equal(spread, whole["tokens"])
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("schedule", ["GPipe", "1F1B"])
 def test_pipeline_gradients_equal_the_unsharded_ones(four: Any, schedule: str) -> None:
     whole = alone(
-        jobs.training_job, model=TINY, tokens=SMALL, schedule="gpipe", micro_batches=1,
+        jobs.training_job, model=TINY, tokens=SMALL, schedule="GPipe", micro_batches=1,
         with_gradients=True,
     )  # fmt: skip
     assert four[3][schedule]["loss"] == pytest.approx(whole["loss"], rel=1e-5)

@@ -120,7 +120,7 @@ def training_job(
     split: Sequence[tuple[int, int]] | None = None,
     with_gradients: bool = False,
 ) -> dict[str, Any]:
-    """Loss and gradients of one step by a pipeline schedule (``gpipe`` or ``1f1b``).
+    """Loss and gradients of one step by a pipeline schedule (``GPipe`` or ``1F1B``).
 
     Returns ``loss`` (last rank), ``slots``, ``tallies``, and ``gradients`` by name if asked.
     """

@@ -15,7 +15,7 @@ from typing import Literal
 from turbo_lab.core.errors import UsageError, did_you_mean
 
 Kind = Literal["forward", "backward"]
-SCHEDULES = ("gpipe", "1f1b")
+SCHEDULES = ("GPipe", "1F1B")
 
 
 @dataclass(frozen=True, order=True)
@@ -44,8 +44,8 @@ Duration = Callable[[Task], float]
 def training_order(schedule: str, *, stages: int, micro_batches: int) -> Order:
     """Forward and backward of every micro-batch, for each stage in order.
 
-    ``gpipe``: all forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965).
-    ``1f1b``: after ``p - 1 - s`` forwards to fill the pipeline, one forward and one backward in
+    ``GPipe``: all forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965).
+    ``1F1B``: after ``p - 1 - s`` forwards to fill the pipeline, one forward and one backward in
     turn; same bubble, but only ``min(m, p - s)`` activations kept instead of m (Narayanan et al.
     2021, arXiv:2104.04473). Raises UsageError for unknown names and counts below 1.
     """
@@ -56,7 +56,7 @@ def training_order(schedule: str, *, stages: int, micro_batches: int) -> Order:
     for stage in range(stages):
         forwards = [Task(stage, m, "forward") for m in range(micro_batches)]
         backwards = [Task(stage, m, "backward") for m in range(micro_batches)]
-        ahead = micro_batches if schedule == "gpipe" else min(micro_batches, stages - 1 - stage)
+        ahead = micro_batches if schedule == "GPipe" else min(micro_batches, stages - 1 - stage)
         row = forwards[:ahead]
         for number, forward in enumerate(forwards[ahead:]):
             row += [forward, backwards[number]]
