@@ -23,6 +23,7 @@ from turbo_lab.core.errors import DistributedError, UsageError
 from turbo_lab.core.processes import process_token
 from turbo_lab.parallel.comm import GLOO_REDUCE_SCATTER, Comm
 from turbo_lab.parallel.launch import launch
+from turbo_lab.parallel.overlap import overlap_job
 from turbo_lab.parallel.sweep import KINDS, sweep_job, sweep_rows
 from turbo_lab.parallel.tally import total
 
@@ -60,7 +61,8 @@ def calls(comm: Comm) -> dict[str, Any]:
     results["pair"] = pairs.all_reduce(torch.tensor([float(rank)]), label="pair")
     plain = {name: tensor.numpy() for name, tensor in results.items()}
     sweeps = {kind: sweep_job(comm, kind=kind, sizes=(12, 4096), iterations=2) for kind in KINDS}
-    return {"results": plain, "tallies": tallies, "timed": comm.tallies(), "pair": pairs.size,
+    overlap = overlap_job(comm, size_bytes=4096, compute_s=0.002, pieces=(1, 3), repeats=2)
+    return {"results": plain, "overlap": overlap, "products": overlap["products"], "tallies": tallies, "timed": comm.tallies(), "pair": pairs.size,
             "sweeps": sweeps, "environment": os.environ["OMP_NUM_THREADS"]}  # fmt: skip
 
 
@@ -248,3 +250,25 @@ def test_command_prints_the_table_and_json(capsys: pytest.CaptureFixture[str]) -
     assert facts["ranks"] == 2 and facts["link"] == "loopback, not shaped"
     row = facts["rows"][0]
     assert row["wrong"] == 0 and row["busbw_bytes_s"] == pytest.approx(1024 / row["time_s"])
+
+
+def test_paced_link_limits_the_bandwidth_without_any_privilege(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["collectives", "--sizes", "1M", "--iterations", "3", "--warm-up", "1",
+              "--link", "100mbit", "--hosts", "paced"])  # fmt: skip
+    assert not end.value.code
+    text = capsys.readouterr().out
+    assert "link: 100 Mbit/s, MTU 1500; hosts: paced (asked for)" in text
+    row = text.splitlines()[-3].split()
+    assert row[0] == "1048576" and 0.001 < float(row[6]) < 0.014  # of 0.0125 GB/s
+
+
+def test_overlapped_runs_are_timed_beside_their_parts(run: Any) -> None:
+    for found in run.results:
+        samples = found["overlap"]
+        assert samples.pop("products") >= 1
+        assert set(samples) == {"compute", "communication", "in_turn", "pieces 1", "pieces 3"}
+        assert all(len(row) == 2 and min(row) > 0 for row in samples.values())
+    assert len({found["products"] for found in run.results}) == 1  # the same work on all ranks

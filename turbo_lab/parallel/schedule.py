@@ -8,9 +8,10 @@ are executed for real by ``turbo_lab.parallel.pipeline``; the closed forms for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from statistics import median
+from typing import Any, Literal
 
 from turbo_lab.core.errors import UsageError, did_you_mean
 
@@ -129,6 +130,23 @@ def timetable(
     return sorted(slots, key=lambda slot: (slot.start_s, slot.task))
 
 
+def typical_durations(slots: Sequence[Slot]) -> Duration:
+    """Seconds of a task from a measured run: the median of its stage, kind, and prefill or not.
+
+    So one short run predicts the timetable of any other number of micro-batches.
+    """
+    seconds: dict[tuple[int, str, bool], list[float]] = {}
+    for slot in slots:
+        seconds.setdefault(_sort(slot.task), []).append(slot.end_s - slot.start_s)
+    typical = {key: median(values) for key, values in seconds.items()}
+    return lambda task: typical[_sort(task)]
+
+
+def slots_from(rows: Iterable[Sequence[Any]]) -> list[Slot]:
+    """Slots from (stage, micro-batch, kind, step, start_s, end_s), as the jobs return them."""
+    return [Slot(Task(*row[:4]), *row[4:]) for row in rows]
+
+
 def idle_shares(slots: Sequence[Slot], *, stages: int) -> list[float]:
     """For each stage the share of the whole run in which it does nothing."""
     start_s, end_s = min(s.start_s for s in slots), max(s.end_s for s in slots)
@@ -161,6 +179,10 @@ def most_kept(row: Sequence[Task]) -> int:
         kept += 1 if task.kind == "forward" else -1
         most = max(most, kept)
     return most
+
+
+def _sort(task: Task) -> tuple[int, str, bool]:
+    return task.stage, task.kind, task.step == 0
 
 
 def _check(**counts: int) -> None:

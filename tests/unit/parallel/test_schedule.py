@@ -20,8 +20,10 @@ from turbo_lab.parallel.schedule import (
     idle_shares,
     most_kept,
     needs,
+    slots_from,
     timetable,
     training_order,
+    typical_durations,
 )
 
 small = st.integers(1, 6)
@@ -142,3 +144,20 @@ def test_wrong_values_name_the_allowed_ones() -> None:
         training_order("1f1b", stages=2, micro_batches=2)
     with pytest.raises(UsageError, match="micro_batches is 0"):
         decode_order(stages=2, micro_batches=0, steps=1)
+
+
+@given(schedules, small, small)
+def test_one_measured_run_predicts_another_number_of_micro_batches(
+    name: str, stages: int, micro_batches: int
+) -> None:
+    def speed(task: Task) -> float:
+        return (1.0 + task.stage) * (2.0 if task.kind == "backward" else 1.0)
+
+    short = timetable(training_order(name, stages=stages, micro_batches=1), duration=speed)
+    order = training_order(name, stages=stages, micro_batches=micro_batches)
+    assert timetable(order, duration=typical_durations(short)) == timetable(order, duration=speed)
+
+
+def test_slots_survive_the_form_in_which_jobs_return_them() -> None:
+    rows = [(1, 2, "backward", 0, 0.5, 1.5)]
+    assert slots_from(rows) == [Slot(Task(1, 2, "backward", 0), 0.5, 1.5)]
