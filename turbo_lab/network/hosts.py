@@ -58,7 +58,9 @@ class Hosts(abc.ABC):
         self.name = keeper.new_name()
         self.folder = Path(tempfile.mkdtemp(prefix="turbo-lab-hosts-"))
         self._processes: list[HostProcess] = []
-        self._keeper = _start_keeper(self.name, namespaces=namespaces, own_user=own_user)
+        self._keeper = _start_keeper(
+            self.name, self.folder, namespaces=namespaces, own_user=own_user
+        )
         atexit.register(self.close)
         facts = json.loads(self._keeper.stdout.readline() or '{"error": "its keeper ended"}')
         if "error" in facts:
@@ -153,7 +155,6 @@ class Hosts(abc.ABC):
         self._keeper.stdin.close()
         self._keeper.wait(KEEPER_TIMEOUT_S)
         self._keeper.stdout.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
         atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
@@ -170,9 +171,10 @@ class Hosts(abc.ABC):
         self.close()
 
 
-def _start_keeper(name: str, *, namespaces: int, own_user: bool) -> subprocess.Popen:
+def _start_keeper(name: str, folder: Path, *, namespaces: int, own_user: bool) -> subprocess.Popen:
     command = [
-        sys.executable, "-m", "turbo_lab.network.keeper", name, "--namespaces", str(namespaces),
+        sys.executable, "-m", "turbo_lab.network.keeper", name, str(folder),
+        "--namespaces", str(namespaces),
     ]  # fmt: skip
     return subprocess.Popen(
         [*command, *(["--own-user"] if own_user else [])], stdin=subprocess.PIPE,

@@ -2,8 +2,9 @@
 
 Its threads hold one network namespace each (the last is the switch). It waits for the end of its
 standard input, which the opener holds open: an exception, Ctrl-C, SIGTERM and even SIGKILL all
-close it. Then the keeper kills every process of the hosts and ends; with it the namespaces, their
-interfaces and their links are gone, as they have no name that could keep them.
+close it. Then the keeper kills every process of the hosts, removes their folder of logs and ends;
+with it the namespaces, their interfaces and their links are gone, as they have no name that could
+keep them.
 
 A process belongs to the hosts when it carries their name in its environment or lives in one of
 their namespaces. The name holds the opener's process id and start time.
@@ -17,6 +18,7 @@ import ctypes
 import json
 import os
 import secrets
+import shutil
 import signal
 import sys
 import threading
@@ -126,6 +128,7 @@ def main() -> None:
     """Make the namespaces, say so in one line of JSON, wait, clean."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--namespaces", type=int, default=0)
     parser.add_argument("--own-user", action="store_true")
     args = parser.parse_args()
@@ -145,6 +148,7 @@ def main() -> None:
         sys.stdin.read()
     finally:
         clean(args.name, made.links)
+        shutil.rmtree(args.folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from turbo_lab.core.errors import UsageError
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)bit(?:/s|ps)?")
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)bit(?:/s)?")
 ETHERNET_BYTES = 14
 BURST_S = 0.25e-3
 LARGEST_BUFFER_BYTES = 65_536
