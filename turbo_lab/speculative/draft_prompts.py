@@ -23,7 +23,7 @@ from turbo_lab.speculative.prompts import CLASSES
 
 FILE = "data/draft/prompts.toml"
 HELD_OUT_EVERY = 6
-SHARES = {"invented": 0.25, "prose": 0.19, "chat": 0.19, "copy": 0.19}  # of a round; edit: the rest
+SHARES = {"invented": 0.3, "prose": 0.18, "chat": 0.18, "copy": 0.17}  # of a round; edit: the rest
 _SPLIT = ("topics", "code_tasks", "nouns", "people")  # lists with held-out members
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _CODE = re.compile(r"```(?:\w+)?\n(.+?)```", re.DOTALL)
@@ -89,6 +89,8 @@ def _prompt(
     if kind in makers:
         return DraftPrompt(kind, makers[kind](rng, lists, earlier), temperature)
     text = rng.choice(lists[kind]).format(topic=rng.choice(lists["topics"]))
+    if rng.random() < 0.4:
+        text += " " + rng.choice(lists["manners"])
     return DraftPrompt(kind, text, temperature)
 
 

@@ -22,10 +22,10 @@ class DataRecipe:
     """
 
     seed: int = 0
-    rounds: int = 17
-    rows: int = 128
-    reply_tokens: int = 160
-    turn_tokens: int = 56
+    rounds: int = 18
+    rows: int = 256
+    reply_tokens: int = 128
+    turn_tokens: int = 48
     held_out: int = 32
 
     def __post_init__(self) -> None:
@@ -47,15 +47,15 @@ class TrainRecipe:
     """
 
     layers: tuple[int, ...] = (0, 1, 29)
-    epochs: int = 5
+    epochs: int = 3
     batch_tokens: int = 2048
-    learning_rate: float = 1e-3
+    learning_rate: float = 0.02
     warmup_steps: int = 40
     weight_decay: float = 0.1
-    frequent: int = 4096
+    frequent: int = 6144
     random: int = 1024
     hard: float = 0.2
-    logit: float = 0.1
+    logit: float = 0.0
     prompt: float = 0.3
     check_steps: int = 150
 

@@ -35,7 +35,7 @@ def test_round_prompts_keep_their_shares_and_use_earlier_replies() -> None:
     recipe = DataRecipe(rows=128)
     prompts = round_prompts(recipe, 3, earlier=["A tale of a whale " * 9 + "in a quiet bay."])
     assert len(prompts) == 128 and {p.kind for p in prompts} == set(CLASSES)
-    assert sum(p.text is None for p in prompts) == 32
+    assert sum(p.text is None for p in prompts) == 38
     assert any("whale" in (p.text or "") for p in prompts)
     assert prompts != round_prompts(recipe, 4)
 

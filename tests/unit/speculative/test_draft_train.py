@@ -77,7 +77,7 @@ def test_resumed_training_equals_an_unbroken_one(
 def test_training_lowers_the_loss(
     teacher: Any, data: DraftData, recipe: Any, tmp_path: Path
 ) -> None:
-    long = replace(recipe.train, epochs=12, check_steps=1000, learning_rate=3e-3)
+    long = replace(recipe.train, epochs=12, check_steps=1000, learning_rate=0.02)
     trainer = Trainer(teacher.model, data, long, tmp_path, "k", **SILENT)
     batch = list(data.training)
     first = trainer._update(batch, steps=60)
