@@ -43,7 +43,7 @@ def three_ranks(comm: Comm, *, model: str) -> dict[str, Any]:
     """All that needs three ranks, and the unsharded model for rank 0."""
     work = {"model": model, "prompts": PROMPTS, "new_tokens": NEW}
     tensor = jobs.tensor_job(comm, **work, with_logits=True)
-    pipe = jobs.pipeline_job(comm, **work, micro_batches=4)
+    pipe = jobs.pipeline_job(comm, **work, micro_batches=4, warm_up=True)
     found = {"tensor": tensor, "pipeline": pipe}
     if comm.rank == 0:
         found["reference"] = alone(jobs.tensor_job, **work, with_logits=True)
@@ -71,7 +71,13 @@ def four_ranks(comm: Comm) -> dict[str, Any]:
     )
     for schedule in ("GPipe", "1F1B"):
         found[schedule] = jobs.training_job(
-            comm, model=TINY, tokens=SMALL, schedule=schedule, micro_batches=4, with_gradients=True
+            comm,
+            model=TINY,
+            tokens=SMALL,
+            schedule=schedule,
+            micro_batches=4,
+            with_gradients=True,
+            warm_up=True,
         )
     return found
 

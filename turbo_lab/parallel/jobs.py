@@ -94,16 +94,21 @@ def pipeline_job(
     micro_batches: int,
     layers: int | None = None,
     split: Sequence[tuple[int, int]] | None = None,
+    warm_up: bool = False,
 ) -> dict[str, Any]:
     """Greedy tokens of the model as a pipeline, one stage for each rank.
 
-    ``split``: (first, end) layer of each stage. Returns ``tokens`` [N, new_tokens] (last rank),
-    ``slots`` as (stage, micro-batch, kind, step, start_s, end_s), ``tallies``.
+    ``split``: (first, end) layer of each stage. ``warm_up``: one micro-batch before, neither timed
+    nor counted; the first pass of a process is slower. Returns ``tokens`` [N, new_tokens] (last
+    rank), ``slots`` as (stage, micro-batch, kind, step, start_s, end_s), ``tallies``.
     """
     weights = model_weights(model, comm=comm, layers=layers)
     parts = [range(*pair) for pair in split] if split else None
     pipe = Pipeline(weights, comm=comm, layers=parts)
     tokens = torch.tensor(prompts, device=comm.device)
+    if warm_up:
+        pipe.generate(tokens[: len(tokens) // micro_batches], micro_batches=1, new_tokens=2)
+        _forget(pipe)
     run = pipe.generate(tokens, micro_batches=micro_batches, new_tokens=new_tokens)
     value = None if run.value is None else run.value.cpu().numpy()
     return {"tokens": value, **_run_facts(pipe, run.slots)}
@@ -118,16 +123,21 @@ def training_job(
     micro_batches: int,
     layers: int | None = None,
     split: Sequence[tuple[int, int]] | None = None,
+    warm_up: bool = False,
     with_gradients: bool = False,
 ) -> dict[str, Any]:
     """Loss and gradients of one step by a pipeline schedule (``GPipe`` or ``1F1B``).
 
-    Returns ``loss`` (last rank), ``slots``, ``tallies``, and ``gradients`` by name if asked.
+    ``split`` and ``warm_up`` as in :func:`pipeline_job`. Returns ``loss`` (last rank), ``slots``,
+    ``tallies``, and ``gradients`` by name if asked.
     """
     weights = model_weights(model, comm=comm, layers=layers)
     parts = [range(*pair) for pair in split] if split else None
     pipe = Pipeline(weights, comm=comm, layers=parts)
     batch = torch.tensor(tokens, device=comm.device)
+    if warm_up:
+        pipe.train_step(batch[: len(batch) // micro_batches], schedule=schedule, micro_batches=1)
+        _forget(pipe)
     run = pipe.train_step(batch, schedule=schedule, micro_batches=micro_batches)
     gradients = None
     if with_gradients:
@@ -215,6 +225,11 @@ def _routers(
 def _held_bytes(stage: Stage) -> int:
     weights = stage.parameters().values()
     return sum(weight.numel() * weight.element_size() for weight in weights)
+
+
+def _forget(pipe: Pipeline) -> None:
+    pipe.comm.reset()
+    pipe.back.reset()
 
 
 def _run_facts(pipe: Pipeline, slots: list[Slot]) -> dict[str, Any]:
