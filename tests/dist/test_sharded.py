@@ -11,9 +11,11 @@ pytest.importorskip("torch", reason="needs the cpu environment")
 
 from turbo_lab.engines import local_model
 from turbo_lab.estimate.experts import imbalance
-from turbo_lab.estimate.tensor_parallel import step_exchanges
+from turbo_lab.estimate.tensor_parallel import bytes_per_layer, step_exchanges
+from turbo_lab.models.spec import from_hf_config
 from turbo_lab.parallel import jobs, payload
 from turbo_lab.parallel.comm import Comm
+from turbo_lab.parallel.grid import grid_job
 from turbo_lab.parallel.launch import launch
 from turbo_lab.parallel.routing import Routes, sent_routed_bytes
 from turbo_lab.parallel.tally import total
@@ -61,6 +63,7 @@ def four_ranks(comm: Comm) -> dict[str, Any]:
         "tensor 4, one KV head": jobs.tensor_job(comm, model=ONE_KV, **work, with_logits=True),
         "pipeline 2": jobs.pipeline_job(half, model=TINY, **work, micro_batches=2),
     }
+    found["grid"] = grid_job(comm, model=TINY, **work, tensor=2, stages=2, micro_batches=2)
     for ranks, group in ((4, comm), (2, half)):
         for k in (2, 8):
             found[f"experts {ranks}, k {k}"] = jobs.expert_job(group, model=TINY, **work, k=k)
@@ -155,6 +158,21 @@ def test_pipeline_of_two_equals_the_unsharded_model(four: Any) -> None:
         np.testing.assert_array_equal(four[last]["pipeline 2"]["tokens"], whole["tokens"])
     stages = {slot[0] for rank in four for slot in rank["pipeline 2"]["slots"]}
     assert stages == {0, 1}
+
+
+def test_grid_of_two_stages_with_two_parts_equals_the_unsharded_model(four: Any) -> None:
+    whole = reference(TINY)
+    assert four[0]["grid"]["tokens"] is None is four[1]["grid"]["tokens"]
+    for rank in (2, 3):
+        np.testing.assert_array_equal(four[rank]["grid"]["tokens"], whole["tokens"])
+    spec = from_hf_config(TINY, name="tiny")
+    tokens = len(SMALL) * (len(SMALL[0]) + NEW - 1)
+    for rank in four:
+        rows = rank["grid"]["tensor_tallies"]
+        layers = total(rows, label="attention") + total(rows, label="mlp")
+        assert layers == bytes_per_layer(spec, tokens=tokens, element_bytes=4) * 2  # of 4 layers
+    sent = sum(total(r["grid"]["pipeline_tallies"], kind="send", label="activation") for r in four)
+    assert sent == 2 * payload.pipeline_bytes(spec, tokens=tokens, stages=2)  # each part its own
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -52,7 +52,8 @@ class Stopwatch:
 
     @contextmanager
     def task(self, task: Task) -> Iterator[None]:
-        """Time what is computed inside."""
+        """Time what is computed inside; on a GPU what was received before must have arrived."""
+        self.comm.synchronise()
         start_s = time.perf_counter()
         yield
         self.comm.synchronise()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from turbo_lab.core.errors import UsageError
 from turbo_lab.estimate.tensor_parallel import allowed_ranks
 from turbo_lab.models.spec import from_hf_config
+from turbo_lab.parallel.grid import grid_groups, host_of_ranks
 from turbo_lab.parallel.partition import expert_part, head_in_layers, split_layers, tensor_part
 from turbo_lab.parallel.weights import small_config, weights_from
 
@@ -112,3 +113,18 @@ def test_models_that_the_forward_pass_does_not_compute_are_refused() -> None:
             weights_from(small_config(**change), {})
     with pytest.raises(UsageError, match="layers is 3; allowed: 1 to 2"):
         weights_from(small_config(), {}).first_layers(3)
+
+
+def test_grid_and_its_placements() -> None:
+    rows, columns = grid_groups(tensor=3, stages=2)
+    assert rows == [[0, 1, 2], [3, 4, 5]] and columns == [[0, 3], [1, 4], [2, 5]]
+    together = host_of_ranks("stages together", tensor=2, stages=2, hosts=2)
+    apart = host_of_ranks("stages apart", tensor=2, stages=2, hosts=2)
+    assert together == [0, 0, 1, 1] and apart == [0, 1, 0, 1]
+    for wrong in ({"placement": "well"}, {"hosts": 3}):
+        with pytest.raises(UsageError, match="stages together, stages apart"):
+            host_of_ranks(
+                **{"placement": "stages apart", "tensor": 2, "stages": 2, "hosts": 2, **wrong}
+            )
+    with pytest.raises(UsageError, match="tensor 0"):
+        grid_groups(tensor=0, stages=1)
