@@ -128,15 +128,17 @@ class NamespaceHosts(Hosts):
 
     def _tool(self, host: int, argv: list[str], *, given: str = "") -> str:
         """Run ``ip`` or ``tc`` in a host, or in the switch (host number ``count``)."""
-        done = subprocess.run(
-            self._enter(host, argv), input=given, capture_output=True, text=True,
-            timeout=SETUP_TIMEOUT_S,
-        )  # fmt: skip
+        where = "the switch" if host == self.count else f"host {host}"
+        try:
+            done = subprocess.run(
+                self._enter(host, argv), input=given, capture_output=True, text=True,
+                timeout=SETUP_TIMEOUT_S,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise TurboLabError(f"{argv[0]} did not end in {where}") from error
         if done.returncode:
-            where = "the switch" if host == self.count else f"host {host}"
-            raise TurboLabError(
-                f"{' '.join(argv[:2])} failed in {where}: {done.stderr.strip()}\n{given}"
-            )
+            reason = " ".join(done.stderr.split())
+            raise TurboLabError(f"{argv[0]} cannot set up {where}: {reason}")
         return done.stdout
 
     def _enter(self, host: int, argv: Sequence[str]) -> list[str]:

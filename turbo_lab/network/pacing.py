@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -69,6 +70,8 @@ def pace_sockets(rate_bytes_s: float | None = None) -> int:
     rate = rate_bytes_s or float(os.environ.get(RATE_VARIABLE, 0))
     if not rate:
         return 0
+    if sys.platform != "linux":
+        raise UnmeasuredError(f"{sys.platform} cannot pace the sockets of a process")
     paced = 0
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError, ValueError):
