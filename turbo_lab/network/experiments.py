@@ -174,7 +174,10 @@ def probe_mtu(
 
 
 def incast(hosts: Hosts, *, bytes_each: int = 1_000_000, target: int = 0) -> Incast:
-    """All other hosts send ``bytes_each`` to ``target`` at the same moment."""
+    """All other hosts send ``bytes_each`` to ``target`` at the same moment.
+
+    Raises UnmeasuredError when one had finished before the last began.
+    """
     senders = [host for host in range(hosts.count) if host != target]
     drops = _switch_drops(hosts, target)
     receiver, port = _listen(hosts, target, "receive", connections=len(senders))
@@ -184,12 +187,15 @@ def incast(hosts: Hosts, *, bytes_each: int = 1_000_000, target: int = 0) -> Inc
     ]
     results = [_result(one) for one in started]
     receiver.check(RUN_TIMEOUT_S)
+    starts = [r["started_s"] for r in results]
     ends = [r["started_s"] + r["seconds"] for r in results]
+    if max(starts) > min(ends):
+        raise UnmeasuredError("the senders did not send at the same time; the machine is too busy")
     rate = hosts.link.rate_bytes_s
     after = _switch_drops(hosts, target)
     return Incast(
         hosts.kind, len(senders), bytes_each,
-        seconds=max(ends) - min(r["started_s"] for r in results),
+        seconds=max(ends) - min(starts),
         ideal_s=None if rate is None else len(senders) * bytes_each / rate,
         dropped_packets=None if drops is None or after is None else after - drops,
         streams=tuple(_transfer(hosts, r) for r in results),

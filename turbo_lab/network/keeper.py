@@ -39,9 +39,12 @@ def new_name() -> str:
 
 
 def opener_lives(name: str) -> bool:
-    """True while the process that chose ``name`` lives."""
+    """True while the process that chose ``name`` lives, or when it is no name of ours."""
     token = name.removeprefix(NAME_PREFIX).rpartition("-")[0]
-    return is_same_process(token)
+    try:
+        return is_same_process(token)
+    except ValueError:
+        return True
 
 
 def processes_named(name: str | None = None) -> dict[int, str]:

@@ -240,6 +240,7 @@ def test_leftovers_of_dead_openers_are_cleaned_and_of_living_ones_not() -> None:
         assert left.wait(10) == -signal.SIGKILL
         assert mine.poll() is None
     assert mine.popen.poll() is not None
+    assert keeper.opener_lives(f"{keeper.NAME_PREFIX}of-somebody-else")
 
 
 def test_results_speak_for_themselves() -> None:
