@@ -21,7 +21,7 @@ from turbo_lab.speculative.runs import ClassRun, play, warm
 from turbo_lab.speculative.tokens import chat_tokens, read_replies
 from turbo_lab.workload.request import Request
 
-REST_S = 1.5  # A vLLM worker polls for a second after its last step, and takes a core for it.
+REST_S = 1.2  # A vLLM worker polls for a second after its last step, and takes a core for it.
 Asked = Mapping[str, Sequence[Request]]
 Ids = Mapping[str, Sequence[Sequence[int]]]
 
@@ -112,10 +112,12 @@ def costs(
     """The cost of an arm's steps from two calibrations. Raises UnmeasuredError without them."""
     if not found or not plain:
         raise UnmeasuredError(f"the steps of {arm if plain else 'the off-control'} have no time")
-    read = cost.ForcedSteps.from_dict
+    steps = [cost.ForcedSteps.from_dict(one["forced"]) for one in (found, plain)]
+    vain = [cost.ForcedSteps.from_dict(one["fresh"]) for one in (found, plain) if "fresh" in one]
+    fresh, plain_fresh = vain if len(vain) == 2 else (None, None)
     return cost.arm_cost(
-        read(found["forced"]), plain=read(plain["forced"]), draft_tokens=arm.draft_tokens,
-        shape=shape, fresh=read(found["fresh"]), plain_fresh=read(plain["fresh"]),
+        steps[0], plain=steps[1], draft_tokens=arm.draft_tokens, shape=shape, fresh=fresh,
+        plain_fresh=plain_fresh,
     )  # fmt: skip
 
 
@@ -124,15 +126,16 @@ def calibrate(
 ) -> dict[str, Any]:
     """What is measured on an arm before anything is forecast for it.
 
-    ``forced`` and ``fresh`` steps (see ``cost``); with ``others``, prompts that are not timed
-    later, also the engine's counts on each class of them.
+    ``forced`` steps and, but for a draft, which guesses always, ``fresh`` ones (see ``cost``); with
+    ``others``, prompts that are not timed later, also the engine's counts on each class of them.
     """
     time.sleep(REST_S)
     kind = {"vocab": vocab, "passes": passes}
-    found = {
-        "forced": cost.forced_steps(server, draft_tokens=arm.draft_tokens, **kind).to_dict(),
-        "fresh": cost.fresh_steps(server, **kind).to_dict(),
+    found: dict[str, Any] = {
+        "forced": cost.forced_steps(server, draft_tokens=arm.draft_tokens, **kind).to_dict()
     }
+    if arm.method != "draft":
+        found["fresh"] = cost.fresh_steps(server, **kind).to_dict()
     if others is not None:
         found["classes"] = {
             name: play(server, name, requests, concurrency=len(requests)).counts.to_dict()

@@ -55,8 +55,8 @@ def plot_check_cost(
     ax.plot([0, longest], [1, longest + 1], "--", color="grey", lw=1)
     ax.annotate("free", (longest, 1), xytext=(-4, 4), textcoords="offset points", ha="right",
                 fontsize=9, color=INK)  # fmt: skip
-    ax.annotate("no gain possible", (0.5 * top, 0.5 * top + 1), xytext=(-6, 6), ha="right",
-                textcoords="offset points", fontsize=9, color=INK)  # fmt: skip
+    ax.annotate("no gain possible", (0.7 * top - 1, 0.7 * top), xytext=(7, -3), fontsize=9,
+                textcoords="offset points", color=INK)  # fmt: skip
     ax.set(xlabel="k, guesses checked in one step", ylabel="cost [plain steps]")
     ax.set_xlim(0, longest * 1.04)
     ax.set_ylim(0, top * 1.25)
@@ -98,7 +98,7 @@ def plot_break_even(
     bar.ax.set_yticklabels([f"{level:g}" for level in LEVELS[::2]])
     bar.set_label("speed-up")
     ax.set(xlabel="acceptance per token", ylabel="guesses per step", title=title,
-           xlim=(-0.02, 1.02), ylim=(min(lengths) - 0.3, max(lengths) + 0.9))  # fmt: skip
+           xlim=(-0.02, 1.02), ylim=(min(lengths) - 0.3, max(lengths) + 1.7))  # fmt: skip
     ax.set_yticks(list(lengths))
     ax.grid(visible=False)
     return ax
