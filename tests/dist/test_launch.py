@@ -86,6 +86,11 @@ def die(comm: Comm) -> None:
     comm.all_reduce(torch.ones(3))
 
 
+def vanish(comm: Comm) -> None:
+    """Leave without a word and without an error."""
+    os._exit(0)
+
+
 def hang(comm: Comm, *, folder: str) -> None:
     """Rank 0 waits in a collective that rank 1 never calls; both have a child."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -180,6 +185,11 @@ def test_killed_rank_is_named_before_those_who_noticed() -> None:
         launch(die, ranks=2, deadline_s=60)
 
 
+def test_rank_that_ends_without_a_result_is_an_error() -> None:
+    with pytest.raises(DistributedError, match="rank 0 of 1 ended without a result"):
+        launch(vanish, ranks=1, deadline_s=60)
+
+
 def test_deadline_says_where_each_rank_stands_and_leaves_nobody(tmp_path: Path) -> None:
     arguments = {"folder": str(tmp_path)}
     with pytest.raises(DistributedError) as caught:
@@ -201,18 +211,18 @@ def test_ranks_and_their_children_go_when_their_launcher_goes(tmp_path: Path) ->
             "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
             "from test_launch import hang; from turbo_lab.parallel.launch import launch\n"
-            f"launch(hang, ranks=2, arguments={{'folder': {str(folder)!r}}}, deadline_s=120)"
+            f"launch(hang, ranks=2, arguments={{'folder': {str(folder)!r}}}, deadline_s=300)"
         )
         owners.append(subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL))
     files = [folder / rank for folder in folders for rank in "01"]
     try:
-        assert wait_until(lambda: all(f.exists() and f.read_text() for f in files), 60)
+        assert wait_until(lambda: all(f.exists() and f.read_text() for f in files), 120)
         everyone = [pid for folder in folders for pid in pids(folder)]
         assert len(everyone) == 8 and all(alive(pid) for pid in everyone)
         for owner, ending in zip(owners, endings, strict=True):
             os.kill(owner.pid, ending)
             owner.wait(30)
-        assert wait_until(lambda: not any(alive(pid) for pid in everyone), 10)
+        assert wait_until(lambda: not any(alive(pid) for pid in everyone), 60)
     finally:
         for owner in owners:
             owner.kill()

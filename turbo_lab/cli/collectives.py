@@ -43,8 +43,7 @@ def collectives(
 ) -> None:
     """Run one collective over a range of sizes and print time, algbw, busbw and wrong elements.
 
-    Exit code 1 when an element is wrong. With NCCL (a GPU for each rank) the
-    same sweep runs on the GPUs.
+    Exit code 1 when an element is wrong. With a GPU for each rank: NCCL.
 
     Examples:\n
       turbo-lab collectives --kind all_reduce --ranks 2\n

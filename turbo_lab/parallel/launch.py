@@ -102,13 +102,8 @@ def launch(
     threads = threads or max(1, host.cores_granted() // ranks)
     with tempfile.TemporaryDirectory(prefix="turbo-lab-ranks-") as text:
         folder = Path(text)
-        store = str(folder / "store")
-        task = {
-            "work": name,
-            "file": file,
-            "arguments": dict(arguments or {}),
-            "connect": {"backend": backend, "timeout_s": deadline_s, "store": store},
-        }
+        connect = {"backend": backend, "timeout_s": deadline_s, "store": str(folder / "store")}
+        task = {"work": name, "file": file, "arguments": dict(arguments or {}), "connect": connect}
         (folder / TASK).write_bytes(_pickled(task))
         start_s = time.monotonic()
         processes: list[subprocess.Popen[bytes]] = []
@@ -250,7 +245,11 @@ def _tail(folder: Path, rank: int) -> str:
 
 
 def _collect(folder: Path, ranks: int, wall_s: float) -> Ranks:
-    facts = [pickle.loads((folder / f"rank-{r}.result").read_bytes()) for r in range(ranks)]
+    paths = [folder / f"rank-{rank}.result" for rank in range(ranks)]
+    for rank, path in enumerate(paths):
+        if not path.exists():
+            raise DistributedError(f"rank {rank} of {ranks} ended without a result (exit code 0)")
+    facts = [pickle.loads(path.read_bytes()) for path in paths]
     return Ranks(
         results=tuple(fact["value"] for fact in facts),
         work_s=tuple(fact["work_s"] for fact in facts),
