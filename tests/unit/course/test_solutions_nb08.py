@@ -26,7 +26,7 @@ def test_tokens_per_step(alpha: float, k: int) -> None:
 def test_speedup(alpha: float, k: int, c: float, v: float) -> None:
     tokens = expected_tokens(alpha, draft_tokens=k)
     told = speedup(alpha, draft_tokens=k, draft_cost=c, verify_cost=lambda _: v)
-    assert nb08.speedup(tokens, k, c, v) == pytest.approx(told)
+    assert nb08.gain(tokens, k, c, v) == pytest.approx(told)
 
 
 @given(IDS, st.data())
@@ -49,7 +49,7 @@ def test_mixed_speedup(share: float, alpha: float, k: int, v: float) -> None:
         Proposals.fixed(k, share=share), acceptance=alpha, verify_cost=lambda _: v
     )  # fmt: skip
     tokens = expected_tokens(alpha, draft_tokens=k)
-    assert nb08.mixed_speedup(share, tokens, v) == pytest.approx(told)
+    assert nb08.mixed_gain(share, tokens, v) == pytest.approx(told)
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=6, unique=True), st.data())

@@ -52,7 +52,7 @@ EXERCISES = (
     Exercise(
         id="08.2",
         task="Speed-up of such steps over plain ones: "
-        "speedup(tokens, guesses, draft_cost, check_cost); costs in plain steps",
+        "gain(tokens, guesses, draft_cost, check_cost); costs in plain steps",
         cases=(
             case(2.44, 2, 0.0, 1.0, gives=2.44),
             case(2.0, 3, 0.25, 1.25, gives=1.0),
@@ -104,7 +104,7 @@ EXERCISES = (
     ),
     Exercise(
         id="08.5",
-        task="Speed-up when only a share of the steps has a guess: mixed_speedup(share, tokens, "
+        task="Speed-up when only a share of the steps has a guess: mixed_gain(share, tokens, "
         "cost); tokens and cost are of a step with a guess",
         cases=(
             case(1.0, 3.0, 2.0, gives=1.5),

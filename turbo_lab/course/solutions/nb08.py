@@ -10,7 +10,7 @@ def tokens_per_step(acceptance: float, guesses: int) -> float:
     return sum(acceptance**place for place in range(guesses + 1))
 
 
-def speedup(tokens: float, guesses: int, draft_cost: float, check_cost: float) -> float:
+def gain(tokens: float, guesses: int, draft_cost: float, check_cost: float) -> float:
     """Tokens of a step over its cost in plain steps: k steps of the draft, then one check."""
     return tokens / (guesses * draft_cost + check_cost)
 
@@ -35,7 +35,7 @@ def look_up(tokens: list[int], ending: int, guesses: int) -> list[int]:
     return []
 
 
-def mixed_speedup(share: float, tokens: float, cost: float) -> float:
+def mixed_gain(share: float, tokens: float, cost: float) -> float:
     """Mean tokens per step over mean cost per step; a step without a guess has one of each."""
     return (1 + share * (tokens - 1)) / (1 + share * (cost - 1))
 
@@ -48,9 +48,9 @@ def redraw(target: list[float], draft: list[float]) -> list[float]:
 
 SOLUTIONS = MappingProxyType({
     "08.1": tokens_per_step,
-    "08.2": speedup,
+    "08.2": gain,
     "08.3": written,
     "08.4": look_up,
-    "08.5": mixed_speedup,
+    "08.5": mixed_gain,
     "08.6": redraw,
 })  # fmt: skip
