@@ -20,6 +20,9 @@ from turbo_lab.core.fitting import nonnegative_fit, robust_nonnegative_fit
 
 MOST_BREAKS = 3
 NOISE = 0.01  # a fit closer than 1 % is not worth another break
+MOVES = 2  # rounds over all breaks
+PLACES = tuple(i / 12 for i in range(1, 12))  # shares of the (logarithmic) way between neighbours
+WORTH = 0.1  # smaller gains leave a break at a measured size
 Point = tuple[float, float]  # (bytes, seconds)
 
 
@@ -98,9 +101,10 @@ def through_ends(points: Sequence[Point]) -> MessageCost:
 
 
 def fit_message_cost(points: Sequence[Point], *, most_breaks: int = MOST_BREAKS) -> MessageCost:
-    """Fit on measured (bytes, seconds); breaks are taken from the measured sizes between the ends.
+    """Fit on measured (bytes, seconds), with as many breaks as pay.
 
-    A break is added as long as it pays (Bayesian information criterion on relative errors).
+    Breaks are chosen among the measured sizes (Bayesian information criterion on relative errors),
+    then moved between their neighbours.
     Raises UsageError for fewer than two sizes or values out of range.
     """
     ordered = _checked(points)
@@ -114,6 +118,7 @@ def fit_message_cost(points: Sequence[Point], *, most_breaks: int = MOST_BREAKS)
         )
         if score < best_score:
             best, best_score = breaks, score
+    best = _moved(sizes, seconds, best)
     alpha_s, *slopes = robust_nonnegative_fit(_columns(sizes, best), seconds)
     return MessageCost(alpha_s, tuple(slopes), tuple(float(b) for b in best))
 
@@ -161,6 +166,26 @@ def _columns(sizes: Sequence[float] | np.ndarray, breaks: Sequence[float]) -> np
     edges = [0.0, *breaks, float("inf")]
     parts = [np.clip(x, low, high) - low for low, high in itertools.pairwise(edges)]
     return np.stack([np.ones_like(x), *parts], axis=1)
+
+
+def _moved(sizes: np.ndarray, seconds: np.ndarray, breaks: tuple[float, ...]) -> tuple[float, ...]:
+    """Breaks moved to where the error is least, each between the measured sizes beside it."""
+    known = sorted(set(sizes))
+    best, least = breaks, _score(sizes, seconds, breaks)
+    for index in [*range(len(breaks))] * MOVES:
+        place = min(range(len(known)), key=lambda i: abs(known[i] - best[index]))
+        low, high = known[max(place - 1, 0)], known[min(place + 1, len(known) - 1)]
+        for share in PLACES:
+            moved = (
+                *best[:index],
+                max(low, 1.0) * (high / max(low, 1.0)) ** share,
+                *best[index + 1 :],
+            )
+            ascending = all(a < b for a, b in itertools.pairwise((0.0, *moved)))
+            score = _score(sizes, seconds, moved) if ascending else float("inf")
+            if score < least - WORTH:
+                best, least = moved, score
+    return best
 
 
 def _score(sizes: np.ndarray, seconds: np.ndarray, breaks: Sequence[float]) -> float:
