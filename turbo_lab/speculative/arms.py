@@ -113,11 +113,13 @@ class Shop:
     there are few and memory allows; else each starts when it is asked for.
 
     On a CPU they carry a switch for the repair of sampled speculation, which is off until
-    ``repaired`` is entered (see ``engines.sampling_repair``).
+    ``repaired`` is entered (see ``engines.sampling_repair``). ``draft``: another draft model than
+    the course's, a folder or a Hugging Face id.
     """
 
     dials: Dials
     arms: tuple[Arm, ...] = ()
+    draft: str | None = None
     report: Callable[[str], None] = print
 
     @cached_property
@@ -132,7 +134,9 @@ class Shop:
 
     def args(self, arm: Arm) -> VllmArgs:
         """Arguments of an arm's server."""
-        draft = draft_model(self.dials, report=self.report) if arm.method == "draft" else None
+        draft = self.draft
+        if draft is None and arm.method == "draft":
+            draft = draft_model(self.dials, report=self.report)
         found = arm_args(arm, base=self.base, draft=draft)
         if arm == OFF or self.dials.mode == "gpu":
             return found
