@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -119,7 +120,7 @@ def test_nothing_is_left_of_a_killed_opener(end: signal.Signals) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives up the rights of root")
-def test_without_the_right_hosts_are_paced_and_say_why() -> None:
+def test_without_the_right_hosts_are_paced_and_say_why(tmp_path: Path) -> None:
     code = (
         "from turbo_lab.network.links import open_hosts\n"
         "with open_hosts(2) as hosts:\n"
@@ -127,9 +128,11 @@ def test_without_the_right_hosts_are_paced_and_say_why() -> None:
     )
     drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     done = subprocess.run(
-        [*drop, sys.executable, "-c", code], capture_output=True, text=True, timeout=60
-    )
+        [*drop, sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
     assert done.stdout.startswith("paced | no network namespace can be made here"), done.stderr
+    assert not list(tmp_path.iterdir())  # nor is a folder of the failed attempt left
 
 
 @pytest.mark.alone

@@ -155,6 +155,7 @@ class Hosts(abc.ABC):
         self._keeper.stdin.close()
         self._keeper.wait(KEEPER_TIMEOUT_S)
         self._keeper.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)  # should the keeper have failed
         atexit.unregister(self.close)
 
     def __enter__(self) -> Self:

@@ -143,12 +143,10 @@ def main() -> None:
             become_root_of_own()
         for _ in range(args.namespaces):
             made.add()
-    except OSError as error:
-        print(json.dumps({"error": error.strerror or str(error)}), flush=True)
-        return
-    try:
         print(json.dumps({"threads": made.threads}), flush=True)
         sys.stdin.read()
+    except OSError as error:
+        print(json.dumps({"error": error.strerror or str(error)}), flush=True)
     finally:
         clean(args.name, made.links)
         shutil.rmtree(args.folder, ignore_errors=True)
