@@ -213,7 +213,12 @@ def test_ranks_and_their_children_go_when_their_launcher_goes(tmp_path: Path) ->
             "from test_launch import hang; from turbo_lab.parallel.launch import launch\n"
             f"launch(hang, ranks=2, arguments={{'folder': {str(folder)!r}}}, deadline_s=300)"
         )
-        owners.append(subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL))
+        command = [sys.executable, "-c", code]
+        owners.append(
+            subprocess.Popen(
+                command, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(folder)}
+            )
+        )
     files = [folder / rank for folder in folders for rank in "01"]
     try:
         assert wait_until(lambda: all(f.exists() and f.read_text() for f in files), 120)
@@ -223,6 +228,7 @@ def test_ranks_and_their_children_go_when_their_launcher_goes(tmp_path: Path) ->
             os.kill(owner.pid, ending)
             owner.wait(30)
         assert wait_until(lambda: not any(alive(pid) for pid in everyone), 60)
+        assert not list(tmp_path.glob("*/turbo-lab-ranks-*"))  # nor their files
     finally:
         for owner in owners:
             owner.kill()

@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import pickle
+import shutil
 import signal
 import sys
 import threading
@@ -53,7 +54,7 @@ def load_work(name: str, *, file: str | None = None) -> Callable[..., Any]:
 def run_rank(folder: Path) -> int:
     """Run the task of ``folder`` as the rank that the environment names. Returns the exit code."""
     rank = int(os.environ["RANK"])
-    _watch_parent()
+    _watch_parent(folder)
     _dump_stack_on_request(folder / f"rank-{rank}.stack")
     try:
         task = pickle.loads((folder / TASK).read_bytes())
@@ -94,12 +95,16 @@ def _joined(work: Callable[..., Any], arguments: dict, options: dict) -> dict[st
     return facts
 
 
-def _watch_parent() -> None:
-    """End our group at once when the parent is gone: it alone holds our input's other end."""
+def _watch_parent(folder: Path) -> None:
+    """End our group at once when the parent is gone: it alone holds our input's other end.
+
+    Then nobody reads ``folder`` any more, so it goes too.
+    """
 
     def watch() -> None:
         with contextlib.suppress(OSError, ValueError):
             sys.stdin.buffer.read()
+        shutil.rmtree(folder, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)  # also from inside a collective, and with our children
 
     threading.Thread(target=watch, daemon=True).start()
