@@ -11,7 +11,9 @@ from typing import Any
 from turbo_lab.core import host
 from turbo_lab.core.errors import MissingDependencyError
 from turbo_lab.engines import local_model
+from turbo_lab.records.digest import file_sha256
 from turbo_lab.records.environment import capture_environment, utc_now
+from turbo_lab.speculative import draft_prompts
 from turbo_lab.speculative.draft_data import DraftData, make_data
 from turbo_lab.speculative.draft_pack import PackedDraft, embeddings_sha256, write_pack
 from turbo_lab.speculative.draft_recipe import DraftRecipe, data_key, train_key
@@ -57,7 +59,9 @@ def load_teacher(folder: str | Path | None = None, *, report: Report = print) ->
 
 def work_folder(recipe: DraftRecipe, teacher: Teacher) -> Path:
     """Where data and state of an unfinished build are kept: one folder for each data recipe."""
-    return host.cache_folder() / "draft" / data_key(recipe.data, teacher=teacher.digest)
+    prompts = file_sha256(host.repository_root() / draft_prompts.FILE)
+    key = data_key(recipe.data, teacher=teacher.digest, prompts=prompts)
+    return host.cache_folder() / "draft" / key
 
 
 def build_draft(

@@ -21,6 +21,8 @@ from typing import Any
 
 from turbo_lab.speculative.draft_recipe import TrainRecipe
 
+PART_PLACES = 256
+
 
 @dataclass(frozen=True)
 class Targets:
@@ -57,25 +59,40 @@ def candidates(targets: Targets, batch_ids: Any, recipe: TrainRecipe, *, seed: i
     return torch.unique(torch.cat([targets.frequent, batch_ids.flatten(), random]))
 
 
-def distillation_loss(
+def backward(
     draft: Any, teacher: Any, weights: Any, *, words: Any, targets: Targets, recipe: TrainRecipe
-) -> Any:
-    """Weighted mean over places; ``draft``, ``teacher``: [places, hidden]."""
+) -> float:
+    """Add the loss' gradient to whatever ``draft`` [places, hidden] came from; returns the loss.
+
+    The loss is the weighted mean over places; the teacher's entropy, a constant of KL, is left in.
+    Places are taken in parts that fit into the processor's cache.
+    """
     import torch
 
-    rows = targets.head[words]
-    with torch.no_grad():
-        wanted = (teacher.to(rows.dtype) @ rows.T).float()
-        shares = wanted.softmax(-1)
-        entropy = (shares * shares.clamp_min(1e-9).log()).sum(-1)
-    given = (draft.to(rows.dtype) @ rows.T).float().log_softmax(-1)
-    loss = entropy - (shares * given).sum(-1)
+    rows, total = targets.head[words], weights.sum()
+    leaf, loss = draft.detach().requires_grad_(), 0.0
+    for part in torch.arange(len(draft)).split(PART_PLACES):
+        losses = _losses(leaf[part], teacher[part], rows, targets, recipe)
+        share = (losses * weights[part]).sum() / total
+        share.backward()
+        loss += float(share.detach())
+    draft.backward(leaf.grad)
+    return loss
+
+
+def _losses(draft: Any, teacher: Any, rows: Any, targets: Targets, recipe: TrainRecipe) -> Any:
+    """Loss of each place; ``rows``: those of the head that are compared."""
+    from torch.nn.functional import cross_entropy
+
+    wanted = (teacher.to(rows.dtype) @ rows.T).float()
+    given = (draft.to(rows.dtype) @ rows.T).float()
+    loss = cross_entropy(given, wanted.softmax(-1), reduction="none")
     if recipe.hard:
-        loss = loss - recipe.hard * given.gather(1, wanted.argmax(-1, keepdim=True))[:, 0]
+        loss = loss + recipe.hard * cross_entropy(given, wanted.argmax(-1), reduction="none")
     if recipe.logit:
         error = draft.float() - teacher.float()
         loss = loss + recipe.logit * ((error @ targets.covariance) * error).sum(-1)
-    return (loss * weights).sum() / weights.sum()
+    return loss
 
 
 def batches_of(

@@ -92,6 +92,7 @@ def write_pack(
                 f"the draft takes {size:,} bytes, at most {max_bytes:,} are allowed; "
                 f"use fewer layers than {recipe['recipe']['train']['layers']}"
             )
+        partial.chmod(0o644)
         partial.replace(path)
     except OSError as error:
         raise RecordError(f"{path} could not be written: {error.strerror or error}") from error

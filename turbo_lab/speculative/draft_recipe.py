@@ -47,7 +47,7 @@ class TrainRecipe:
     """
 
     layers: tuple[int, ...] = (0, 1, 29)
-    epochs: int = 3
+    epochs: int = 2
     batch_tokens: int = 2048
     learning_rate: float = 0.02
     warmup_steps: int = 40
@@ -95,9 +95,13 @@ class DraftRecipe:
         return dataclasses.asdict(self)
 
 
-def data_key(recipe: DataRecipe, *, teacher: str) -> str:
-    """Short name of the data that this recipe gives with this teacher: one folder for each."""
-    return digest_of({"recipe": dataclasses.asdict(recipe), "teacher": teacher})[7:19]
+def data_key(recipe: DataRecipe, *, teacher: str, prompts: str) -> str:
+    """Short name of the data that this recipe gives: one folder for each.
+
+    ``teacher``, ``prompts``: digests of the teacher and of the file of prompts.
+    """
+    parts = {"recipe": dataclasses.asdict(recipe), "teacher": teacher, "prompts": prompts}
+    return digest_of(parts)[7:19]
 
 
 def train_key(recipe: TrainRecipe, *, data: str) -> str:

@@ -18,9 +18,9 @@ from turbo_lab.records.journal import append_row
 from turbo_lab.speculative.draft_data import Conversation, DraftData
 from turbo_lab.speculative.draft_loss import (
     Targets,
+    backward,
     batches_of,
     candidates,
-    distillation_loss,
     make_targets,
 )  # fmt: skip
 from turbo_lab.speculative.draft_recipe import TrainRecipe
@@ -149,13 +149,12 @@ class Trainer:
         words = candidates(self.targets, ids, self.recipe, seed=self.step)
         with torch.autocast("cpu", torch.bfloat16):
             states = self.draft.model(ids).last_hidden_state.flatten(0, 1)[places]
-            loss = distillation_loss(states, wanted, weights, words=words, targets=self.targets,
-                                     recipe=self.recipe)  # fmt: skip
-        loss.backward()
+            loss = backward(states, wanted, weights, words=words, targets=self.targets,
+                            recipe=self.recipe)  # fmt: skip
         torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
         for optimiser in self.optimisers:
             optimiser.step()
-        return float(loss.detach())
+        return loss
 
     def _check(self, loss: float, steps: int) -> None:
         """Measure on held-out text, remember the best weights, save everything."""

@@ -59,9 +59,11 @@ def test_recipe_names_are_checked() -> None:
 
 def test_keys_name_data_and_training_apart() -> None:
     data, train = DataRecipe(), TrainRecipe()
-    assert data_key(data, teacher="a") == data_key(replace(data), teacher="a")
-    assert data_key(data, teacher="a") != data_key(data, teacher="b")
-    assert data_key(data, teacher="a") != data_key(replace(data, seed=1), teacher="a")
+    keys = {
+        data_key(replace(data, seed=seed), teacher=teacher, prompts=prompts)
+        for seed in (0, 1) for teacher in "ab" for prompts in "pq"
+    }  # fmt: skip
+    assert len(keys) == 8 and data_key(data, teacher="a", prompts="p") in keys
     assert train_key(train, data="d") != train_key(replace(train, epochs=6), data="d")
 
 
