@@ -7,7 +7,7 @@ output head (rows: words of the vocabulary):
          + logit * mean over the whole vocabulary of (E d - E t)^2, up to a shift
 
 KL and CE run over candidate words C only: the most frequent ones, those of the batch and some
-random ones, which costs a tenth of the whole head. The last term keeps all other words in place and
+random ones, which costs a sixth of the whole head. The last term keeps all other words in place and
 costs nothing: mean_v (e_v x)^2 - (mean_v e_v x)^2 = x^T G x, with G the covariance of E's rows.
 Sources: Hinton et al. 2015 (arXiv:1503.02531) for KL, Kim et al. 2021 (arXiv:2105.08919) for the
 logits.

@@ -81,3 +81,12 @@ def test_build_refuses_a_wrong_option_before_it_loads_anything() -> None:
         assert isinstance(result.exception, UsageError) and "NAME=VALUE" in str(result.exception)
     result = CliRunner().invoke(app, ["build", "-r", "round=3"])
     assert isinstance(result.exception, UsageError) and "'rounds'" in str(result.exception)
+
+
+def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("turbo_lab.speculative.draft_build.build_draft", interrupted)
+    result = CliRunner().invoke(app, ["build"])
+    assert result.exit_code == 130 and "The same command goes on" in result.output
