@@ -205,6 +205,15 @@ class ArmCost:
         """The check of a whole guess alone, without the search: ``v(k)`` of n-gram lookup."""
         return self.whole - (self.empty - 1)
 
+    def together(self, *, plain_s: float, guessing_s: float, alone_s: float) -> ArmCost:
+        """The costs for several users, from a plain and a guessing step of as many.
+
+        The search in vain takes as long as for one user, ``(empty - 1) * alone_s`` (``alone_s``: a
+        plain step for one); in between the cost rises evenly with the guesses per user.
+        """
+        empty = 1 + (self.empty - 1) * alone_s / plain_s
+        return ArmCost(empty, guessing_s / plain_s, self.draft_tokens, shape=lambda k: 1 + k)
+
     def draft_cost(self) -> float:
         """``c`` of a draft model: what the check does not explain, per guess, in plain steps.
 

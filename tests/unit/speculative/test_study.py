@@ -42,9 +42,7 @@ FOUND = {"copy": pair(reply(40, 0.02), reply(40, 0.03, burst=4))}
 
 def test_gain_is_time_per_token_over_time_per_token() -> None:
     assert study.gain(FOUND, "copy") == pytest.approx(4 * 0.02 / 0.03)
-    assert study.alone_tok_s(FOUND, "off") == pytest.approx(41 / 0.9)
-    for ask in (lambda: study.gain(None, "copy"), lambda: study.gain(FOUND, "prose"),
-                lambda: study.alone_tok_s(None, "on")):  # fmt: skip
+    for ask in (lambda: study.gain(None, "copy"), lambda: study.gain(FOUND, "prose")):
         with pytest.raises(UnmeasuredError):
             ask()
 
@@ -72,21 +70,54 @@ def test_costs_of_lookup_and_of_a_draft() -> None:
         study.costs(None, plain=plain, arm=NGRAM, shape=linear)
 
 
-def test_a_crowd_is_mixed_and_counts_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[str] = []
+class Player:
+    """``play`` on scripted servers: a server is a list of seconds per token, used in turn."""
 
-    def load(asked: Sequence[Request], **kind: Any) -> list[Timeline]:
-        sent.extend(str(r.labels["class"]) for r in asked)
-        return [reply(40, 0.02, start=0.1 * i) for i, _ in enumerate(asked)]
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: list[list[str]] = []
+        monkeypatch.setattr(study, "REST_S", 0.0)
+        monkeypatch.setattr(study, "warm", lambda server, asked: None)
+        monkeypatch.setattr(study, "play", self)
 
-    monkeypatch.setattr(study, "run_closed_loop", load)
-    monkeypatch.setattr(study, "REST_S", 0.0)
-    ids = {"copy": [[1], [2]], "prose": [[3], [4]]}
-    asked = study.as_requests(ids, model="lab", max_tokens=9)
-    server = type("Server", (), {"base_url": "http://127.0.0.1:1"})
-    found = study.crowd(server, asked, users=2)
-    assert sent == ["copy", "prose", "copy", "prose"], "classes take turns"
-    assert found["tok_s"] == pytest.approx(4 * 41 / (0.3 + 0.9))
+    def __call__(
+        self, server: list[float], kind: str, asked: Sequence[Request], *, concurrency: int = 1
+    ) -> ClassRun:
+        self.sent.append([str(r.request_id) for r in asked])
+        step_s = server.pop(0) if len(server) > 1 else server[0]
+        return ClassRun(kind, [reply(40, step_s) for _ in asked], GuessCounts(9, 9))
+
+
+ASKED = study.as_requests({"copy": [[1], [2]]}, model="lab", max_tokens=9)
+
+
+def test_a_crowd_asks_the_prompts_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    player = Player(monkeypatch)
+    found = study.crowd([0.05], "copy", ASKED["copy"], users=5)
+    assert len(set(player.sent[0])) == 5
+    assert study.crowd_tok_s(found) == pytest.approx(5 / 0.05)
+    with pytest.raises(UnmeasuredError):
+        study.crowd_tok_s(None)
+
+
+def test_a_disturbed_pair_is_played_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    player, usual = Player(monkeypatch), {"copy": 0.02}
+    found = study.beside([0.05, 0.021, 0.9], [0.01, 0.012], ASKED, expected_s=usual)
+    assert study.gain(found, "copy") == pytest.approx(0.021 / 0.012)
+    assert len(player.sent) == 4
+    quiet = study.beside([0.021], [0.01], ASKED, expected_s=usual)
+    assert len(player.sent) == 6
+    assert study.gain(quiet, "copy") == pytest.approx(2.1)
+    study.beside([0.05], [0.01], ASKED)
+    assert len(player.sent) == 8, "without an expectation nothing is judged"
+
+
+def test_together_the_price_of_a_guess_is_that_of_a_full_batch() -> None:
+    plain = {"forced": steps(0.020), "fresh": steps(0.020)}
+    found = {"forced": steps(0.040), "fresh": steps(0.026)}
+    law = study.costs(found, plain=plain, arm=NGRAM, shape=linear)
+    both = law.together(plain_s=0.030, guessing_s=0.150, alone_s=0.020)
+    assert (both.empty, both(0), both(10)) == pytest.approx((1.2, 1.2, 5.0))
+    assert both(5) == pytest.approx(3.1)
 
 
 def test_the_shop_changes_speculation_alone(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
