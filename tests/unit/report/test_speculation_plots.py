@@ -69,9 +69,13 @@ def test_positions_carry_their_law() -> None:
     assert "none: unmeasured" in [t.get_text() for t in ax.get_legend().get_texts()]
 
 
-def test_crowds_have_a_line_per_arm_and_hollow_forecasts() -> None:
-    ax = plot_crowds({"off": {1: 20.0, 8: 100.0}, "draft": {}}, predicted={"off": {8: 90.0}})
-    assert list(ax.lines[0].get_ydata()) == [20, 100]
-    assert list(ax.lines[1].get_ydata()) == [90]
-    assert "draft: unmeasured" in [t.get_text() for t in ax.get_legend().get_texts()]
+def test_crowds_have_a_colour_per_arm_a_style_per_class_and_hollow_forecasts() -> None:
+    rates = {"copy": {"off": {1: 20.0, 8: 100.0}, "draft": {}}, "prose": {"off": {1: 19.0}}}
+    ax = plot_crowds(rates, predicted={"copy": {"off": {8: 90.0}}})
+    copy_off, forecast, prose_off = ax.lines[0], ax.lines[1], ax.lines[4]
+    assert list(copy_off.get_ydata()) == [20, 100]
+    assert list(forecast.get_ydata()) == [90]
+    assert copy_off.get_color() == prose_off.get_color()
+    assert copy_off.get_linestyle() != prose_off.get_linestyle()
+    assert "copy, draft: unmeasured" in [t.get_text() for t in ax.get_legend().get_texts()]
     assert list(ax.get_xticks()) == [1, 8]

@@ -140,7 +140,7 @@ def plot_forecasts(
             ax.plot(forecast, y, "D", color=INK, mfc="white", ms=7, mew=1.6, zorder=3)
             ends += [forecast]
             text = "unmeasured" if measured is None else f"{measured:.2f}"
-            ax.annotate(text, (max(forecast, measured or 0), y), xytext=(9, -3), fontsize=9,
+            ax.annotate(text, (max(forecast, measured or 0, 1), y), xytext=(9, -3), fontsize=9,
                         textcoords="offset points")  # fmt: skip
             ticks.append(y)
             names.append(f"{arm}: {kind}")
@@ -184,26 +184,30 @@ def plot_positions(
 
 
 def plot_crowds(
-    rates: Mapping[str, Mapping[int, float]],
+    rates: Mapping[str, Mapping[str, Mapping[int, float]]],
     *,
-    predicted: Mapping[str, Mapping[int, float]] | None = None,
+    predicted: Mapping[str, Mapping[str, Mapping[int, float]]] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Output tokens per second of all users together against their number, a line per arm.
+    """Tokens per second of all users together against their number.
 
-    ``predicted``: arm to users to tokens per second, hollow diamonds.
+    ``rates``: class of prompts to arm to users to tokens per second; a colour per arm, a line style
+    per class. ``predicted``: the same shape, hollow diamonds.
     """
     ax = new_axes(ax)
-    users = sorted({n for line in rates.values() for n in line})
-    for i, (arm, line) in enumerate(rates.items()):
-        name = arm if line else f"{arm}: unmeasured"
-        ax.plot(sorted(line), [line[n] for n in sorted(line)], MARKERS[i % 4], ls="-",
-                color=COLOURS[i % 4], label=name)  # fmt: skip
-        forecast = (predicted or {}).get(arm, {})
-        ax.plot(list(forecast), list(forecast.values()), "D", mfc="none", mew=1.6, ms=10,
-                color=COLOURS[i % 4])  # fmt: skip
-    ax.set(xlabel="users at once", ylabel="output tokens per second", ylim=(0, None))
+    arms = list(dict.fromkeys(arm for lines in rates.values() for arm in lines))
+    for g, (kind, lines) in enumerate(rates.items()):
+        for arm, line in lines.items():
+            i = arms.index(arm)
+            name = f"{kind}, {arm}" + ("" if line else ": unmeasured")
+            ax.plot(sorted(line), [line[n] for n in sorted(line)], MARKERS[i % 4], label=name,
+                    ls=("-", "--", ":")[g % 3], color=COLOURS[i % 4])  # fmt: skip
+            forecast = (predicted or {}).get(kind, {}).get(arm, {})
+            ax.plot(list(forecast), list(forecast.values()), "D", mfc="none", mew=1.6, ms=11,
+                    color=COLOURS[i % 4])  # fmt: skip
+    users = sorted({n for lines in rates.values() for line in lines.values() for n in line})
+    ax.set(xlabel="users at once", ylabel="tokens per second, all users", ylim=(0, None))
     if users:
         ax.set_xticks(users)
-    ax.legend(frameon=False, loc="upper left")
+    ax.legend(frameon=False, loc="upper left", ncols=max(1, len(rates)), fontsize=9)
     return ax
