@@ -29,7 +29,10 @@ EFFORTS = ("smoke", "quick", "full")
 
 @dataclass(frozen=True)
 class Study:
-    """One study. ``server`` are fixed engine arguments; ``workload`` and ``restarts`` by effort."""
+    """One study. ``server`` are fixed engine arguments; ``workload`` and ``restarts`` by effort.
+
+    ``follows`` are settings that the engine itself derives from the varied one.
+    """
 
     name: str
     question: str
@@ -39,6 +42,7 @@ class Study:
     server: Mapping[str, Any]
     workload: Mapping[str, Mapping[str, Any]]
     restarts: Mapping[str, int]
+    follows: tuple[str, ...] = ()
 
     def sweep(self, effort: str) -> SweepPlan:
         """The sweep of one effort."""
@@ -48,7 +52,7 @@ class Study:
         plan = BenchPlan(model="lab", primary_metric=self.metric, **work)
         return SweepPlan(
             key=self.key, values=self.values, plan=plan, restarts=self.restarts[effort],
-            metric=self.metric, study=self.name,
+            metric=self.metric, study=self.name, follows=self.follows,
         )  # fmt: skip
 
     def launch(self, dials: Dials) -> Launch:
@@ -78,7 +82,7 @@ def load_study(name: str, *, folder: Path | None = None) -> Study:
         return Study(
             name=name, question=raw["question"], key=raw["key"], values=tuple(raw["values"]),
             metric=raw["metric"], server=raw.get("server", {}), workload=raw["workload"],
-            restarts=raw["restarts"],
+            restarts=raw["restarts"], follows=tuple(raw.get("follows", ())),
         )  # fmt: skip
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is not a whole study: {error!r}") from error

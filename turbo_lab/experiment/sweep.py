@@ -50,6 +50,7 @@ class SweepPlan:
     metric: str = "ttft"
     study: str = "sweep"
     seed: int = 0
+    follows: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a sweep that varies nothing."""
@@ -78,8 +79,9 @@ class SweepPlan:
         return replace(self.plan, **{name: value, **({other: None} if other else {})})
 
     def digest(self) -> str:
-        """A sweep is continued only under an equal plan."""
-        return digest_of({**asdict(self), "plan": self.plan.to_dict()})
+        """A sweep is continued only under an equal plan; ``follows`` matters when it is read."""
+        facts = {**asdict(self), "plan": self.plan.to_dict()}
+        return digest_of({name: value for name, value in facts.items() if name != "follows"})
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,14 @@ def collect(
         key = None if sweep.key == REPEAT else CLIENT_KEYS.get(sweep.key, sweep.key)
         try:
             compared.append(
-                compare(first, other, declared=key, metric=sweep.metric, store=store_floor)
+                compare(
+                    first,
+                    other,
+                    declared=key,
+                    metric=sweep.metric,
+                    follows=sweep.follows,
+                    store=store_floor,
+                )
             )
         except TurboLabError as error:
             failures = [*failures, Failure(value, 0, str(error))]

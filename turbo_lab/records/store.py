@@ -104,10 +104,13 @@ def find(study: str, *, effort: str, folder: str | Path | None = None) -> Path:
         if path.is_file():
             return path
     number = study.removeprefix("nb")
+    make, made = f"turbo-lab study {study}", f"runs/study-{study}-<time>/{study}.json"
+    if number != study:
+        make, made = f"turbo-lab run {number}", f"runs/<time>/records/{study}.json"
     raise RecordError(
         f"There are no recorded results for {study}: {_short(wanted)} does not exist. Make them "
-        f"on a machine with vLLM: `turbo-lab run {number} --mode cpu --effort {effort}`, then "
-        f"`python -m turbo_lab.records promote runs/<time>/records/{study}.json`."
+        f"on a machine with vLLM: `{make} --mode cpu --effort {effort}`, then "
+        f"`python -m turbo_lab.records promote {made}`."
     )
 
 

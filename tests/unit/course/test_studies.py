@@ -54,7 +54,7 @@ def test_no_data_says_so() -> None:
 def test_a_lesson_record_is_no_study(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="not a study"):
         _ = StoredStudy(lesson_record()).question
-    with pytest.raises(RecordError, match="load"):
+    with pytest.raises(RecordError, match="turbo-lab study load --mode cpu --effort full"):
         stored_study("load", folder=tmp_path)
 
 
@@ -65,3 +65,7 @@ def test_stored_studies_are_those_described_in_data(name: str) -> None:
     assert stored.record.effort == "full" and stored.record.complete
     assert (stored.key, tuple(stored.values)) == (described.key, described.values)
     assert set(stored.frame()["restarts"]) == {described.restarts["full"]}
+    comparisons = next(o.data for o in stored.record.observations if o.name == "comparisons")
+    assert len(comparisons) == len(described.values) - 1
+    for one in comparisons:  # A difference is the varied setting's, or there is none.
+        assert one["attributable"] or one["verdict"] == "no difference shown"

@@ -122,6 +122,7 @@ def test_studies_are_whole_and_make_a_record(tmp_path):
     result = run_sweep(small, launch=mock, out=tmp_path, options=quick_options(),
                        store_floor=False)  # fmt: skip
     assert result.comparisons[0].changed == ()
+    assert replace(small, follows=("x",)).digest() == small.digest(), "continued all the same"
     record = study.study_record(chosen, result, dials=dials, effort="smoke")
     path = store.write(record, tmp_path / "aa.json")
     again = store.load(path)
