@@ -42,13 +42,11 @@ class Bench:
     ids: dict[str, Any]
     control: dict[str, Any]
     shape: VerifyCost
-    plain: dict[str, Any]
-    vocab: int
     calibrated: dict[Arm, Any] = field(default_factory=dict)
     played: dict[Arm, Any] = field(default_factory=dict)
 
     def law(self, arm: Arm) -> cost.ArmCost:
-        return study.costs(self.calibrated[arm], plain=self.plain, arm=arm, shape=self.shape)
+        return study.costs(self.calibrated[arm], arm=arm, shape=self.shape)
 
     def lookup(self, kind: str) -> LookupForecast:
         replies = [reply["ids"] for reply in self.control[kind]["replies"]]
@@ -76,14 +74,13 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         asked = study.as_requests(ids, **kind)
         steps = cost.measure_batches(off, [3, 10], vocab=vocab, passes=2)
         exact = {"vocab": vocab, "passes": 3}
-        found = Bench(
-            shop, servers, ids, study.control(off, asked), cost.batch_cost(steps),
-            study.calibrate(off, OFF, **exact), vocab,
-        )  # fmt: skip
+        found = Bench(shop, servers, ids, study.control(off, asked), cost.batch_cost(steps))
+        usual = {k: study.ClassRun.from_dict(c["run"]).token_s() for k, c in found.control.items()}
         more = study.prompt_ids(off, class_prompts(per_class=PER_CLASS, skip=PER_CLASS))
         for arm, others in ((NGRAM, None), (DRAFT, study.as_requests(more, **kind))):
-            found.calibrated[arm] = study.calibrate(servers[arm], arm, others=others, **exact)
-            found.played[arm] = study.beside(off, servers[arm], asked)
+            server = servers[arm]
+            found.calibrated[arm] = study.calibrate(off, server, arm, others=others, **exact)
+            found.played[arm] = study.beside(off, server, asked, expected_s=usual)
         yield found
 
 

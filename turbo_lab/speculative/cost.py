@@ -10,8 +10,9 @@ which lookup searches in vain: what is left then is the price of searching.
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +20,16 @@ from turbo_lab.client.load import run_closed_loop
 from turbo_lab.core.errors import UnmeasuredError
 from turbo_lab.estimate.points import MeasuredStep, PromptSource, StepPoint, measure
 from turbo_lab.estimate.verification import CostOfCheck, VerifyCost
-from turbo_lab.metrics import definitions
+from turbo_lab.metrics.definitions import outcome
 from turbo_lab.speculative.counters import GuessCounts, read_counts
-from turbo_lab.speculative.runs import SETTLE_S, token_marks
+from turbo_lab.speculative.runs import REST_S, token_marks
 from turbo_lab.speculative.tokens import text_tokens
 from turbo_lab.workload.prompts import token_id_prompts
 from turbo_lab.workload.request import Request
 
 CONTEXT = 160  # tokens in the middle of a measured reply, as in the class prompts
 FORCED_TEXT = " stone"
+Ask = Callable[[Any, int], list[Request]]
 FORCED_STEPS = 16  # steps of a reply whose only word is known
 
 
@@ -56,38 +58,45 @@ def batch_cost(steps: Sequence[MeasuredStep]) -> VerifyCost:
 
 
 @dataclass(frozen=True)
-class ForcedSteps:
-    """Steps of replies of which it is known beforehand whether they can be guessed, on one arm.
+class StepPair:
+    """Seconds per decode step on the off-control and right after it on an arm, pass by pass.
 
-    ``step_s``: seconds per decode step, one value per pass. ``tokens_per_step``: by the engine's
-    counters. ``concurrency``: so many replies at once.
+    The replies are such that it is known beforehand whether they can be guessed. Neighbours in time
+    are compared, for a machine's speed drifts over minutes by more than what is looked for.
+    ``tokens_per_step``: of the arm's steps with a guess, by the engine's counters.
     """
 
-    step_s: tuple[float, ...]
+    off_s: tuple[float, ...]
+    on_s: tuple[float, ...]
     tokens_per_step: float
-    concurrency: int = 1
 
     @property
-    def seconds(self) -> float:
-        """The least disturbed pass: other load can only make a step longer."""
-        return min(self.step_s)
+    def plain_s(self) -> float:
+        """A step of the off-control, in seconds: the median pass."""
+        return statistics.median(self.off_s)
+
+    @property
+    def ratio(self) -> float:
+        """A step of the arm in steps of the off-control: the median over the passes."""
+        return statistics.median(on / off for off, on in zip(self.off_s, self.on_s, strict=True))
 
     @property
     def spread(self) -> float:
-        """Slowest pass over the fastest, less 1: how far the number can be trusted."""
-        return max(self.step_s) / self.seconds - 1
+        """Largest ratio of a pass over the smallest, less 1: how far it can be trusted."""
+        ratios = [on / off for off, on in zip(self.off_s, self.on_s, strict=True)]
+        return max(ratios) / min(ratios) - 1
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
         return {
-            "step_s": list(self.step_s), "tokens_per_step": self.tokens_per_step,
-            "concurrency": self.concurrency,
+            "off_s": list(self.off_s), "on_s": list(self.on_s),
+            "tokens_per_step": self.tokens_per_step,
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> ForcedSteps:
+    def from_dict(cls, raw: Mapping[str, Any]) -> StepPair:
         """Inverse of ``to_dict``."""
-        return cls(tuple(raw["step_s"]), raw["tokens_per_step"], raw["concurrency"])
+        return cls(tuple(raw["off_s"]), tuple(raw["on_s"]), raw["tokens_per_step"])
 
 
 def forced_requests(
@@ -127,41 +136,53 @@ def fresh_requests(server: Any, *, vocab: int, seed: int = 0) -> list[Request]:
     ]  # fmt: skip
 
 
-def forced_steps(
-    server: Any, *, draft_tokens: int, vocab: int, passes: int = 3, concurrency: int = 1
-) -> ForcedSteps:
-    """Seconds per step of forced replies. Raises UnmeasuredError when a request failed."""
-    kind = {"draft_tokens": draft_tokens, "vocab": vocab, "concurrency": concurrency}
-    return _steps(server, lambda seed: forced_requests(server, seed=seed, **kind), passes=passes,
-                  concurrency=concurrency)  # fmt: skip
+def forced_pair(
+    off: Any, server: Any, *, draft_tokens: int, vocab: int, passes: int = 3, concurrency: int = 1
+) -> StepPair:
+    """Steps of forced replies on both. Raises UnmeasuredError when a request failed."""
+    kind = {"vocab": vocab, "concurrency": concurrency}
+
+    def ask(guesses: int) -> Ask:
+        return lambda one, seed: forced_requests(one, draft_tokens=guesses, seed=seed, **kind)
+
+    return _pair(off, server, (ask(0), ask(draft_tokens)), passes, concurrency)
 
 
-def fresh_steps(server: Any, *, vocab: int, passes: int = 3) -> ForcedSteps:
-    """Seconds per step of replies in which n-gram lookup searches and finds nothing.
+def fresh_pair(off: Any, server: Any, *, vocab: int, passes: int = 3) -> StepPair:
+    """Steps of replies in which n-gram lookup searches and finds nothing, on both.
 
     Raises UnmeasuredError when a request failed.
     """
-    return _steps(server, lambda seed: fresh_requests(server, vocab=vocab, seed=seed),
-                  passes=passes)  # fmt: skip
+
+    def ask(one: Any, seed: int) -> list[Request]:
+        return fresh_requests(one, vocab=vocab, seed=seed)
+
+    return _pair(off, server, (ask, ask), passes)
 
 
-def _steps(
-    server: Any, ask: Callable[[int], list[Request]], *, passes: int, concurrency: int = 1
-) -> ForcedSteps:
-    """``passes`` runs of the requests, after one that is thrown away."""
-    seconds, counted = [], []
+def _pair(
+    off: Any, server: Any, ask: tuple[Ask, Ask], passes: int, concurrency: int = 1
+) -> StepPair:
+    """``passes`` turns of both servers, after one that is thrown away."""
+    seconds: tuple[list[float], list[float]] = ([], [])
+    counted: list[GuessCounts] = []
     for number in range(passes + 1):
-        asked = ask(number)
-        before = read_counts(server)
-        runs = run_closed_loop(asked, base_url=server.base_url, concurrency=concurrency)
-        time.sleep(SETTLE_S)
-        bad = [definitions.outcome(t).reason for t in runs if not definitions.outcome(t).ok]
-        if bad:
-            raise UnmeasuredError(f"{len(bad)} forced replies failed: {bad[0]}")
-        if number:
-            counted.append(read_counts(server).since(before))
-            seconds.append(_step_s(runs))
-    return ForcedSteps(tuple(seconds), _tokens_per_step(counted, concurrency), concurrency)
+        for side, one in enumerate((off, server)):
+            step_s, counts = _one(one, ask[side](one, number), concurrency)
+            if number:
+                seconds[side].append(step_s)
+                counted += [counts] if side else []
+    return StepPair(tuple(seconds[0]), tuple(seconds[1]), _tokens_per_step(counted))
+
+
+def _one(server: Any, asked: list[Request], concurrency: int) -> tuple[float, GuessCounts]:
+    """Seconds per step of these requests, and what the engine counted meanwhile."""
+    before = read_counts(server)
+    runs = run_closed_loop(asked, base_url=server.base_url, concurrency=concurrency)
+    time.sleep(REST_S)
+    if bad := [outcome(t).reason for t in runs if not outcome(t).ok]:
+        raise UnmeasuredError(f"{len(bad)} replies for timing failed: {bad[0]}")
+    return _step_s(runs), read_counts(server).since(before)
 
 
 def _step_s(runs: Sequence[Any]) -> float:
@@ -175,7 +196,7 @@ def _step_s(runs: Sequence[Any]) -> float:
     return (longest[-1] - longest[0]) / (len(longest) - 1)
 
 
-def _tokens_per_step(counted: Sequence[GuessCounts], concurrency: int) -> float:
+def _tokens_per_step(counted: Sequence[GuessCounts]) -> float:
     """Tokens that one sequence gets from one step that has a guess; 1 without speculation."""
     drafts = sum(c.drafts for c in counted)
     return 1 + sum(c.accepted for c in counted) / drafts if drafts else 1.0
@@ -205,14 +226,14 @@ class ArmCost:
         """The check of a whole guess alone, without the search: ``v(k)`` of n-gram lookup."""
         return self.whole - (self.empty - 1)
 
-    def together(self, *, plain_s: float, guessing_s: float, alone_s: float) -> ArmCost:
-        """The costs for several users, from a plain and a guessing step of as many.
+    def together(self, crowd: StepPair, *, alone: StepPair) -> ArmCost:
+        """The costs for several users, from forced steps of as many (``crowd``) and of one.
 
-        The search in vain takes as long as for one user, ``(empty - 1) * alone_s`` (``alone_s``: a
-        plain step for one); in between the cost rises evenly with the guesses per user.
+        The search in vain takes as long as for one user; in between the cost rises evenly with the
+        guesses per user.
         """
-        empty = 1 + (self.empty - 1) * alone_s / plain_s
-        return ArmCost(empty, guessing_s / plain_s, self.draft_tokens, shape=lambda k: 1 + k)
+        empty = 1 + (self.empty - 1) * alone.plain_s / crowd.plain_s
+        return ArmCost(empty, crowd.ratio, self.draft_tokens, shape=lambda k: 1 + k)
 
     def draft_cost(self) -> float:
         """``c`` of a draft model: what the check does not explain, per guess, in plain steps.
@@ -223,19 +244,11 @@ class ArmCost:
 
 
 def arm_cost(
-    forced: ForcedSteps,
-    *,
-    plain: ForcedSteps,
-    draft_tokens: int,
-    shape: CostOfCheck,
-    fresh: ForcedSteps | None = None,
-    plain_fresh: ForcedSteps | None = None,
+    forced: StepPair, *, draft_tokens: int, shape: CostOfCheck, fresh: StepPair | None = None
 ) -> ArmCost:
-    """From the steps of one arm and of the off-control on the same kinds of replies.
+    """From the steps of one arm beside the off-control's, on replies of both kinds.
 
-    ``fresh`` and ``plain_fresh``: where given, their difference is the price of searching in vain.
-    """  # fmt: skip
-    empty = 1.0
-    if fresh is not None and plain_fresh is not None:
-        empty += (fresh.seconds - plain_fresh.seconds) / plain.seconds
-    return ArmCost(empty, forced.seconds / plain.seconds, draft_tokens, shape)
+    ``fresh``: where given, what its steps cost more is the price of searching in vain.
+    """
+    empty = 1.0 if fresh is None else fresh.ratio
+    return ArmCost(empty, forced.ratio, draft_tokens, shape)

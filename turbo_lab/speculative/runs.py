@@ -15,6 +15,7 @@ from turbo_lab.speculative.counters import GuessCounts, read_counts
 from turbo_lab.workload.request import Request
 
 SETTLE_S = 0.3  # The engine writes its counters a moment after the last token has left.
+REST_S = 1.2  # A vLLM worker polls for a second after its last step, and takes a core for it.
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ from turbo_lab.estimate.verification import CostOfCheck
 from turbo_lab.speculative import cost
 from turbo_lab.speculative.arms import Arm
 from turbo_lab.speculative.prompts import ClassPrompt
-from turbo_lab.speculative.runs import ClassRun, play, warm
+from turbo_lab.speculative.runs import REST_S, ClassRun, play, warm
 from turbo_lab.speculative.tokens import chat_tokens, read_replies
 from turbo_lab.workload.request import Request
 
 SETTLED = 0.10  # two runs of the off-control that agree
-REST_S = 1.2  # A vLLM worker polls for a second after its last step, and takes a core for it.
 Asked = Mapping[str, Sequence[Request]]
 Ids = Mapping[str, Sequence[Sequence[int]]]
 
@@ -101,40 +100,37 @@ def gain(found: Mapping[str, Any] | None, kind: str) -> float:
     return run_of(found, kind, "off").token_s() / run_of(found, kind, "on").token_s()
 
 
-def costs(
-    found: Mapping[str, Any] | None,
-    *,
-    plain: Mapping[str, Any] | None,
-    arm: Arm,
-    shape: CostOfCheck,
-) -> cost.ArmCost:
-    """The cost of an arm's steps from two calibrations. Raises UnmeasuredError without them."""
-    if not found or not plain:
-        raise UnmeasuredError(f"the steps of {arm if plain else 'the off-control'} have no time")
-    steps = [cost.ForcedSteps.from_dict(one["forced"]) for one in (found, plain)]
-    vain = [cost.ForcedSteps.from_dict(one["fresh"]) for one in (found, plain) if "fresh" in one]
-    fresh, plain_fresh = vain if len(vain) == 2 else (None, None)
+def costs(found: Mapping[str, Any] | None, *, arm: Arm, shape: CostOfCheck) -> cost.ArmCost:
+    """The cost of an arm's steps from its calibration. Raises UnmeasuredError without one."""
+    if not found:
+        raise UnmeasuredError(f"the steps of {arm} have no time")
+    fresh = cost.StepPair.from_dict(found["fresh"]) if "fresh" in found else None
     return cost.arm_cost(
-        steps[0], plain=steps[1], draft_tokens=arm.draft_tokens, shape=shape, fresh=fresh,
-        plain_fresh=plain_fresh,
+        forced_of(found), draft_tokens=arm.draft_tokens, shape=shape, fresh=fresh
     )  # fmt: skip
 
 
+def forced_of(found: Mapping[str, Any] | None) -> cost.StepPair:
+    """The forced steps of a calibration. Raises UnmeasuredError without one."""
+    if not found:
+        raise UnmeasuredError("no forced reply was timed")
+    return cost.StepPair.from_dict(found["forced"])
+
+
 def calibrate(
-    server: Any, arm: Arm, *, vocab: int, passes: int, others: Asked | None = None
+    off: Any, server: Any, arm: Arm, *, vocab: int, passes: int, others: Asked | None = None
 ) -> dict[str, Any]:
-    """What is measured on an arm before anything is forecast for it.
+    """What is measured on an arm, beside the off-control, before anything is forecast for it.
 
     ``forced`` steps and, but for a draft, which guesses always, ``fresh`` ones (see ``cost``); with
     ``others``, prompts that are not timed later, also the engine's counts on each class of them.
     """
     time.sleep(REST_S)
     kind = {"vocab": vocab, "passes": passes}
-    found: dict[str, Any] = {
-        "forced": cost.forced_steps(server, draft_tokens=arm.draft_tokens, **kind).to_dict()
-    }
+    forced = cost.forced_pair(off, server, draft_tokens=arm.draft_tokens, **kind)
+    found: dict[str, Any] = {"forced": forced.to_dict()}
     if arm.method != "draft":
-        found["fresh"] = cost.fresh_steps(server, **kind).to_dict()
+        found["fresh"] = cost.fresh_pair(off, server, **kind).to_dict()
     if others is not None:
         found["classes"] = {
             name: play(server, name, requests, concurrency=len(requests)).counts.to_dict()

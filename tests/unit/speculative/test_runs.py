@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -82,7 +81,7 @@ class Engine:
     def __init__(self, draft_tokens: int, step_s: float) -> None:
         self.k, self.step_s, self.asked, self.steps = draft_tokens, step_s, [], 0
 
-    def closed_loop(self, asked: Sequence[Request], **kind: Any) -> list[Timeline]:
+    def closed_loop(self, asked: Sequence[Request]) -> list[Timeline]:
         self.asked += asked
         out = []
         for request in asked:
@@ -94,29 +93,41 @@ class Engine:
             out.append(reply(*marks))
         return out
 
-    def counts(self, server: Any) -> GuessCounts:
+    def counts(self) -> GuessCounts:
         return GuessCounts(self.steps, 0, self.steps if self.k else 0, self.k * self.steps,
                            self.k * self.steps)  # fmt: skip
 
 
-@pytest.mark.parametrize(("k", "users"), [(0, 1), (10, 1), (3, 4)])
-def test_forced_replies_give_the_time_of_a_step(
+@pytest.mark.parametrize(("k", "users"), [(10, 1), (3, 4)])
+def test_forced_replies_give_the_price_of_a_step(
     k: int, users: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(k, 0.25)
-    monkeypatch.setattr(cost, "run_closed_loop", engine.closed_loop)
-    monkeypatch.setattr(cost, "read_counts", engine.counts)
+    engines = {"off": Engine(0, 0.2), "on": Engine(k, 0.25)}
+    monkeypatch.setattr(
+        cost, "run_closed_loop",
+        lambda asked, base_url, **kind: engines[base_url].closed_loop(asked),
+    )  # fmt: skip
+    monkeypatch.setattr(cost, "read_counts", lambda server: engines[server.base_url].counts())
     monkeypatch.setattr(cost, "text_tokens", lambda server, text: [2345])
-    monkeypatch.setattr(cost, "SETTLE_S", 0.0)
-    found = cost.forced_steps(Server(), draft_tokens=k, vocab=5000, passes=2, concurrency=users)
-    assert found.step_s == pytest.approx((0.25, 0.25))
+    monkeypatch.setattr(cost, "REST_S", 0.0)
+    off, on = (type("Server", (), {"base_url": name, "model_name": "lab"}) for name in engines)
+    found = cost.forced_pair(off, on, draft_tokens=k, vocab=5000, passes=2, concurrency=users)
+    assert found.off_s == pytest.approx((0.2, 0.2))
+    assert found.ratio == pytest.approx(1.25)
     assert found.tokens_per_step == k + 1
     assert found.spread == pytest.approx(0.0)
-    assert cost.ForcedSteps.from_dict(found.to_dict()) == found
-    prompts = [tuple(r.prompt) for r in engine.asked]
+    assert cost.StepPair.from_dict(found.to_dict()) == found
+    asked = engines["on"].asked
+    prompts = [tuple(r.prompt) for r in asked]
     assert len(set(prompts)) == len(prompts), "no two prompts are the same"
     assert all(p[-k - 8 :] == (2345,) * (k + 8) and p.count(2345) == k + 8 for p in prompts)
-    assert all(r.extra["allowed_token_ids"] == [2345] for r in engine.asked)
+    assert all(r.extra["allowed_token_ids"] == [2345] for r in asked)
+
+
+def test_a_drift_of_the_machine_leaves_the_ratio_alone() -> None:
+    slower = cost.StepPair((0.02, 0.03, 0.05), (0.04, 0.06, 0.10), 11.0)
+    assert slower.ratio == pytest.approx(2.0)
+    assert slower.spread == pytest.approx(0.0)
 
 
 def test_plain_batches_give_the_cost_of_a_check() -> None:

@@ -13,7 +13,7 @@ from turbo_lab.core.errors import RecordError, UnmeasuredError
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.sampling_repair import SWITCH
 from turbo_lab.metrics.timeline import Chunk, Timeline
-from turbo_lab.speculative import arms, sampled, study
+from turbo_lab.speculative import arms, cost, sampled, study
 from turbo_lab.speculative.arms import OFF, Arm, Shop
 from turbo_lab.speculative.counters import GuessCounts
 from turbo_lab.speculative.runs import ClassRun
@@ -47,8 +47,8 @@ def test_gain_is_time_per_token_over_time_per_token() -> None:
             ask()
 
 
-def steps(seconds: float) -> dict[str, Any]:
-    return {"step_s": [seconds, 2 * seconds], "tokens_per_step": 1.0, "concurrency": 1}
+def steps(off_s: float, on_s: float) -> dict[str, Any]:
+    return cost.StepPair((off_s, 2 * off_s, off_s), (on_s, 2 * on_s, on_s), 1.0).to_dict()
 
 
 def linear(k: float) -> float:
@@ -56,18 +56,17 @@ def linear(k: float) -> float:
 
 
 def test_costs_of_lookup_and_of_a_draft() -> None:
-    plain = {"forced": steps(0.020), "fresh": steps(0.022)}
-    found = {"forced": steps(0.040), "fresh": steps(0.030)}
-    law = study.costs(found, plain=plain, arm=NGRAM, shape=linear)
-    assert law.empty == pytest.approx(1.4), "8 ms of searching over a plain step of 20 ms"
+    found = {"forced": steps(0.020, 0.040), "fresh": steps(0.022, 0.0308)}
+    law = study.costs(found, arm=NGRAM, shape=linear)
+    assert law.empty == pytest.approx(1.4)
     assert (law(0), law(10)) == pytest.approx((1.4, 2.0))
     assert law(5) == pytest.approx(1.7), "in between it follows the shape"
     assert law.check == pytest.approx(1.6)
-    draft = study.costs({"forced": steps(0.035)}, plain=plain, arm=DRAFT, shape=linear)
+    draft = study.costs({"forced": steps(0.020, 0.035)}, arm=DRAFT, shape=linear)
     assert draft.empty == 1
     assert draft.draft_cost() == pytest.approx((1.75 - 1.15) / 3)
     with pytest.raises(UnmeasuredError, match="ngram 10"):
-        study.costs(None, plain=plain, arm=NGRAM, shape=linear)
+        study.costs(None, arm=NGRAM, shape=linear)
 
 
 class Player:
@@ -112,10 +111,12 @@ def test_a_disturbed_pair_is_played_once_more(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_together_the_price_of_a_guess_is_that_of_a_full_batch() -> None:
-    plain = {"forced": steps(0.020), "fresh": steps(0.020)}
-    found = {"forced": steps(0.040), "fresh": steps(0.026)}
-    law = study.costs(found, plain=plain, arm=NGRAM, shape=linear)
-    both = law.together(plain_s=0.030, guessing_s=0.150, alone_s=0.020)
+    found = {"forced": steps(0.020, 0.040), "fresh": steps(0.020, 0.026)}
+    law, crowd = (
+        study.costs(found, arm=NGRAM, shape=linear),
+        cost.StepPair((0.03,), (0.15,), 11.0),
+    )
+    both = law.together(crowd, alone=study.forced_of(found))
     assert (both.empty, both(0), both(10)) == pytest.approx((1.2, 1.2, 5.0))
     assert both(5) == pytest.approx(3.1)
 
