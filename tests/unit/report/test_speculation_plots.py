@@ -45,6 +45,13 @@ def test_the_break_even_line_is_where_the_formula_says() -> None:
         assert nearest[0] == pytest.approx(alpha, abs=0.02)
 
 
+def test_many_points_get_a_legend_instead_of_names() -> None:
+    points = [MapPoint(kind, 0.5, k, 1.1, 1.0) for kind in ("copy", "prose") for k in range(1, 6)]
+    ax = plot_break_even(points, draft_cost=0.1, verify_cost=COST, lengths=range(1, 11))
+    assert texts(ax) == []
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["copy", "prose"]
+
+
 def test_a_map_without_a_break_even_has_no_line() -> None:
     ax = plot_break_even([], draft_cost=0.0, verify_cost=free, lengths=[1, 2])
     assert len(ax.collections) == 1, "the ground alone: free guesses never lose"

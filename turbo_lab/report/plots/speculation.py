@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MARKERS = ("o", "s", "^", "D")
 LEVELS = (0.25, 0.35, 0.5, 0.7, 0.85, 1.0, 1.25, 1.75, 2.5, 3.5, 5.0)
+MOST_NAMES = 8
 WIN, LOSE, INK = "#0b6e99", "#c2571a", "#333333"
 
 
@@ -76,7 +77,8 @@ def plot_break_even(
     """Speed-up over acceptance (x) and guesses per step (y); the thick line is break-even.
 
     The ground is the formula with these costs; a point has the colour of its own measurement, so
-    one that stands out from its ground was not forecast. Its number is measured (forecast).
+    one that stands out from its ground was not forecast. Each class has a marker; where there are
+    few points, they carry their name and numbers: measured (forecast).
     """
     import matplotlib as mpl
 
@@ -90,10 +92,16 @@ def plot_break_even(
                          alpha=0.75, **look)  # fmt: skip
     if grid.min() < 1 < grid.max():
         ax.contour(alphas, lengths, grid, levels=[1.0], colors=INK, linewidths=2.2)
-    for point in points:
-        ax.scatter(point.acceptance, point.draft_tokens, c=[np.log2(point.measured)], s=90,
+    kinds = list(dict.fromkeys(point.label for point in points))
+    for kind in kinds:
+        mine = [p for p in points if p.label == kind]
+        ax.scatter([p.acceptance for p in mine], [p.draft_tokens for p in mine], s=90, label=kind,
+                   c=[np.log2(p.measured) for p in mine], marker=MARKERS[kinds.index(kind) % 4],
                    edgecolors=INK, linewidths=1.2, zorder=3, **look)  # fmt: skip
-    _name_points(ax, points)
+    if len(points) <= MOST_NAMES:
+        _name_points(ax, points)
+    else:
+        ax.legend(frameon=False, ncols=len(kinds), loc="upper center", fontsize=9)
     bar = ax.figure.colorbar(ground, ax=ax, ticks=np.log2(LEVELS[::2]))
     bar.ax.set_yticklabels([f"{level:g}" for level in LEVELS[::2]])
     bar.set_label("speed-up")
