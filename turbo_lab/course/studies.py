@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turbo_lab.core.errors import RecordError
+from turbo_lab.experiment.arms import observed
 from turbo_lab.records import store
 from turbo_lab.records.schema import Record
 
@@ -61,10 +62,10 @@ class StoredStudy:
         return pd.DataFrame(rows, index=pd.Index(self.values, name=self.key, dtype=object))
 
     def _observed(self, name: str) -> Any:
-        for one in self.record.observations:
-            if one.name == name:
-                return one.data
-        raise RecordError(f"the record of {self.record.study!r} has no {name!r}: not a study")
+        data = observed(self.record, name)
+        if data is None:
+            raise RecordError(f"the record of {self.record.study!r} has no {name!r}: not a study")
+        return data
 
 
 def stored_study(name: str, *, folder: str | Path | None = None) -> StoredStudy:

@@ -7,12 +7,13 @@ are dequantised 4-bit weights, not the original ones.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -86,24 +87,36 @@ def prepare(*, report: Report = print) -> Path:
     Safe when several processes start at once (a file lock), and atomic: a folder that exists under
     the final name is whole. Raises EngineError or MissingDependencyError with the next step.
     """
-    from filelock import FileLock
-
     folder = model_folder()
     if is_prepared(folder):
         return folder
+    doing = f"prepare the model in {folder.parent}"
+    with writing_alone(folder.parent, name=NAME, doing=doing, room="1.2 GB"):
+        if not is_prepared(folder):  # another process may have finished while we waited
+            _prepare_locked(folder, report)
+    return folder
+
+
+@contextlib.contextmanager
+def writing_alone(parent: Path, *, name: str, doing: str, room: str) -> Iterator[None]:
+    """Hold the lock of ``name`` in ``parent``, which is made where it is missing.
+
+    Raises EngineError with the next step for what the disk refuses inside: "cannot ``doing``", and
+    to free about ``room`` where it is full.
+    """
+    from filelock import FileLock
+
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.parent / f".{NAME}.lock"):
-            if not is_prepared(folder):  # another process may have finished while we waited
-                _prepare_locked(folder, report)
+        parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(parent / f".{name}.lock"):
+            yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise EngineError(
-            f"cannot prepare the model in {folder.parent}: {error.strerror or error}. "
-            + ("Free about 1.2 GB there" if full else "Make that folder writable")
+            f"cannot {doing}: {error.strerror or error}. "
+            + (f"Free about {room} there" if full else "Make that folder writable")
             + ", or set TURBO_LAB_CACHE to another folder."
         ) from error
-    return folder
 
 
 def _prepare_locked(folder: Path, report: Report) -> None:

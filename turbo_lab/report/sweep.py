@@ -153,7 +153,8 @@ def load_figure(result: SweepResult, points: Sequence[LoadPoint]) -> str:
     latency, memory = load_knee(points, closed_loop=users), memory_knee(points)
     told = any(p.memory_bound is not None for p in points)
     why_not = "none in this range" if told else "unknown, the engine tells no KV usage"
-    others = all_points(result) if len(all_points(result)) > len(points) else []
+    runs = all_points(result)
+    others = runs if len(runs) > len(points) else []
     caption = (
         f"Throughput against latency; the numbers are the load ({result.sweep.key}). Latency knee: "
         f"{MOST_POWER if users else BEND}. Memory knee: the first load at which "

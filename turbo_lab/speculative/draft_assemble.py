@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -12,7 +11,6 @@ from typing import Any
 
 from turbo_lab.core import host
 from turbo_lab.core.errors import (
-    EngineError,
     MissingDependencyError,
     RecordError,
     UsageError,
@@ -59,27 +57,17 @@ def assemble_draft(
         RecordError: the packed files are missing or changed.
         EngineError: the folder cannot be written.
     """
-    from filelock import FileLock
-
     packed = open_pack(source)
     base = Path(teacher) if teacher is not None else Path(local_model.resolve_model(report=report))
     folder = target or draft_folder(packed)
     if is_assembled(folder, packed):
         return folder
     _check_teacher(packed, base)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.parent / f".{folder.name}.lock"):
-            if not is_assembled(folder, packed):
-                _write(packed, base, folder)
-                report(f"Draft ready: {host.short_path(folder)}")
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise EngineError(
-            f"cannot write the draft to {folder}: {error.strerror or error}. "
-            + ("Free about 100 MB there" if full else "Make that folder writable")
-            + ", or set TURBO_LAB_CACHE to another folder."
-        ) from error
+    doing = f"write the draft to {folder}"
+    with local_model.writing_alone(folder.parent, name=folder.name, doing=doing, room="100 MB"):
+        if not is_assembled(folder, packed):
+            _write(packed, base, folder)
+            report(f"Draft ready: {host.short_path(folder)}")
     return folder
 
 
