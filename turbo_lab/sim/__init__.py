@@ -1,0 +1,1 @@
+"""A discrete-event simulator of serving engines, calibrated on a live server."""
