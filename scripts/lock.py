@@ -1,6 +1,7 @@
 """Regenerate requirements/*.lock from pyproject.toml.
 
-    python scripts/lock.py            # all locks
+    python scripts/lock.py            # all locks; versions that still fit are kept
+    python scripts/lock.py --upgrade  # the newest versions that pyproject.toml allows
     python scripts/lock.py --check    # fail when a lock no longer matches pyproject.toml
 
 The resolver is uv (``pip install uv``). One rule is ours: packages that break next to the CPU
@@ -62,10 +63,16 @@ def compile_lock(
     marker: str,
     constraints: list[Path],
     extra: list[str],
+    kept: str,
 ) -> str:
-    """Resolve ``requirements`` and return the lock's text without uv's header."""
+    """Resolve ``requirements`` and return the lock's text without uv's header.
+
+    Versions in ``kept``, the text of an older lock, stay where they still fit.
+    """
     with tempfile.TemporaryDirectory() as folder:
         source, overrides = Path(folder) / f"{name}.in", Path(folder) / "overrides.txt"
+        output = Path(folder) / f"{name}.lock"
+        output.write_text(kept)
         source.write_text("".join(f"{r} {marker}\n" for r in requirements))
         overrides.write_text("".join(f"{p} ; python_version < '0'\n" for p in left_out))
         command = [
@@ -83,15 +90,17 @@ def compile_lock(
             "--no-header",
             "--no-annotate",
             "--quiet",
+            "--output-file",
+            str(output),
             *extra,
         ]
         for path in constraints:
             command += ["--constraint", str(path)]
         env = {k: v for k, v in os.environ.items() if not k.startswith("UV_")}
         done = subprocess.run(command, capture_output=True, text=True, env=env)
-    if done.returncode:
-        sys.exit(f"uv could not resolve {name}:\n{done.stderr}")
-    return done.stdout
+        if done.returncode:
+            sys.exit(f"uv could not resolve {name}:\n{done.stderr}")
+        return output.read_text()
 
 
 def split_torch(text: str) -> tuple[str, str]:
@@ -111,8 +120,16 @@ def header(name: str, left_out: dict[str, str]) -> str:
     return "\n".join(lines + [f"#   {p}: {why}" for p, why in left_out.items()]) + "\n"
 
 
-def build(folder: Path) -> None:
-    """Write every lock into ``folder``."""
+def older(name: str) -> str:
+    """Text of the lock there is, its comments left out; empty without one."""
+    path = LOCKS / f"{name}.lock"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return "".join(line for line in lines if not line.startswith("#"))
+
+
+def build(folder: Path, *, upgrade: bool = False) -> None:
+    """Write every lock into ``folder``; without ``upgrade`` versions that fit are kept."""
+    keep = (lambda name: "") if upgrade else older
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     base, extras = project["dependencies"], project["optional-dependencies"]
     linux = "; sys_platform == 'linux'"
@@ -126,7 +143,13 @@ def build(folder: Path) -> None:
         "unsafe-best-match",
     ]
     text = compile_lock(
-        "cpu", cpu_in, left_out=LEFT_OUT_CPU, marker=linux, constraints=[], extra=cpu_extra
+        "cpu",
+        cpu_in,
+        left_out=LEFT_OUT_CPU,
+        marker=linux,
+        constraints=[],
+        extra=cpu_extra,
+        kept=keep("cpu"),
     )
     text, torch = split_torch(text)
     (folder / "cpu.lock").write_text(header("cpu", LEFT_OUT_CPU) + text)
@@ -136,7 +159,9 @@ def build(folder: Path) -> None:
     )
     shared = [folder / "cpu.lock"]
     for name, wanted, marker in (("replay", base, ""), ("dev", extras["dev"], "")):
-        text = compile_lock(name, wanted, left_out={}, marker=marker, constraints=shared, extra=[])
+        text = compile_lock(
+            name, wanted, left_out={}, marker=marker, constraints=shared, extra=[], kept=keep(name)
+        )
         (folder / f"{name}.lock").write_text(header(name, {}) + text)
     gpu_left_out = {k: v for k, v in LEFT_OUT.items() if not k.startswith("torch")}
     text = compile_lock(
@@ -146,6 +171,7 @@ def build(folder: Path) -> None:
         marker=linux,
         constraints=[folder / "replay.lock"],
         extra=[],
+        kept=keep("gpu"),
     )
     (folder / "gpu.lock").write_text(header("gpu", gpu_left_out) + text)
 
@@ -154,9 +180,10 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
     args = parser.parse_args()
     if not args.check:
-        build(LOCKS)
+        build(LOCKS, upgrade=args.upgrade)
         return
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder))

@@ -97,25 +97,22 @@ def test_a_freed_seat_is_filled_at_once(servers: dict) -> None:
 
 
 def test_chunks_shorten_the_pause_of_running_replies(servers: dict) -> None:
-    """Witness: nobody who is being answered waits for half of the long prompt."""
+    """Witness: whoever is being answered waits for far less than the whole long prompt takes."""
 
-    def pause_s(server: VllmServer, seed: int) -> tuple[float, float]:
+    def pause_s(name: str, seed: int) -> float:
+        server = servers[name]
         asked = ask(server, 4, 32, 60, seed=seed) + ask(server, 1, LONG, 4, seed=seed + 1)
-        schedule = [0.0] * 4 + [0.8]
-        runs = run_open_loop(asked, base_url=server.base_url, schedule_s=schedule)
-        return median(max(itl_s(t)) for t in runs[:4]), e2e_s(runs[4]) or 0.0
-
-    alone = send(servers["plain"], ask(servers["plain"], 1, LONG, 1, seed=10), 1)[0]
-    reading_s = e2e_s(alone) or 0.0
-
-    def witness(pause: float) -> bool:
-        return pause < reading_s / 2
+        runs = run_open_loop(asked, base_url=server.base_url, schedule_s=[0.0] * 4 + [0.8])
+        return median(max(itl_s(t)) for t in runs[:4])
 
     before = servers["tuned"].counter(OUT)
-    on, off = pause_s(servers["tuned"], 11), pause_s(servers["plain"], 13)
+    pauses: dict[str, list[float]] = {"tuned": [], "plain": []}
+    for turn in range(3):  # in turns: both see the machine's good and bad moments
+        for name, found in pauses.items():
+            found.append(pause_s(name, 11 + 4 * turn + 2 * (name == "plain")))
     assert servers["tuned"].counter(OUT) == before, "the small pool must not act here"
-    print(f"alone {reading_s:.2f} s; pause and E2E: in chunks {on}, whole {off}")
-    assert witness(on[0]) and not witness(off[0])
+    print(f"pause of running replies: in chunks {pauses['tuned']}, whole {pauses['plain']} s")
+    assert 2 * median(pauses["tuned"]) < median(pauses["plain"])
 
 
 def test_preemption_happens_when_the_pool_is_too_small(servers: dict) -> None:
