@@ -7,11 +7,9 @@ their order, their pairing of prompt and reply, and every row are invented.
 from __future__ import annotations
 
 import csv
-import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import numpy as np
 from turbo_lab.core.errors import UsageError
 from turbo_lab.core.host import repository_root
 from turbo_lab.workload import arrivals
+from turbo_lab.workload.trace_reader import read_requests
 
 HEADER = ("arrival_s", "prompt_tokens", "output_tokens")
 
@@ -106,80 +105,12 @@ def write_trace(path: str | Path, rows: Iterable[TraceRow]) -> None:
 
 
 def read_trace(path: str | Path) -> list[TraceRow]:
-    """Rows of a file, times moved to start at 0.
-
-    CSV with our header or that of the Azure traces (TIMESTAMP, ContextTokens, GeneratedTokens);
-    or JSON lines (``.jsonl``) with our names, or those of the Mooncake traces (``timestamp`` in
-    milliseconds, ``input_length``, ``output_length``; their ``hash_ids`` are not used).
+    """Arrivals and lengths of a file in any format of ``trace_reader``, in order of arrival.
 
     Raises UsageError naming the file and the line that cannot be used.
     """
-    try:
-        if Path(path).suffix == ".jsonl":
-            return _from_zero(_json_rows(path), path)
-        return _from_zero(_csv_rows(path), path)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"the trace {path} cannot be read: {error}.") from error
-
-
-def _csv_rows(path: str | Path) -> list[TraceRow]:
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        reader = csv.reader(file)
-        header = tuple(next(reader, ()))
-        azure = header == ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-        if not azure and header != HEADER:
-            raise UsageError(
-                f"{path}: columns {list(header)}; wanted {list(HEADER)}, or those of the Azure "
-                "traces (TIMESTAMP, ContextTokens, GeneratedTokens)."
-            )
-        rows = [_row(cells, azure=azure, where=f"{path}, line {i}") for i, cells in
-                enumerate(reader, start=2) if cells]  # fmt: skip
-    return rows
-
-
-MOONCAKE = ("timestamp", "input_length", "output_length")
-
-
-def _json_rows(path: str | Path) -> list[TraceRow]:
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
-    return [
-        _json_row(line, where=f"{path}, line {number}")
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    ]
-
-
-def _json_row(line: str, *, where: str) -> TraceRow:
-    try:
-        found = json.loads(line)
-        mooncake = MOONCAKE[0] in found
-        cells = [str(found[name]) for name in (MOONCAKE if mooncake else HEADER)]
-        if mooncake:
-            cells[0] = str(float(cells[0]) / 1000)
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{where}: {line[:80]!r} is no request; wanted {list(HEADER)}, or {list(MOONCAKE)} of "
-            "the Mooncake traces."
-        ) from error
-    return _row(cells, azure=False, where=where)
-
-
-def _row(cells: Sequence[str], *, azure: bool, where: str) -> TraceRow:
-    try:
-        when = datetime.fromisoformat(cells[0][:26]).timestamp() if azure else float(cells[0])
-        row = TraceRow(when, int(cells[1]), int(cells[2]))
-    except (ValueError, IndexError) as error:
-        raise UsageError(f"{where}: {','.join(cells)!r} is no request ({error}).") from error
-    if row.prompt_tokens < 1 or row.output_tokens < 0 or not math.isfinite(row.arrival_s):
-        raise UsageError(f"{where}: {','.join(cells)!r} has an impossible length or time.")
-    return row
-
-
-def _from_zero(rows: list[TraceRow], path: str | Path) -> list[TraceRow]:
-    if not rows:
-        raise UsageError(f"{path} has no requests.")
-    start = min(r.arrival_s for r in rows)
-    return [TraceRow(r.arrival_s - start, r.prompt_tokens, r.output_tokens) for r in rows]
+    requests = read_requests(path, sort=True)
+    return [TraceRow(r.arrival_s, r.input_tokens, r.output_tokens) for r in requests]
 
 
 def bundled_trace(name: str = "chat") -> list[TraceRow]:

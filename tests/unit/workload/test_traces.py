@@ -95,9 +95,12 @@ def test_the_shape_is_that_of_the_public_file() -> None:
         ("a,b\n1,2\n", "columns"),
         ("arrival_s,prompt_tokens,output_tokens\n0,x,1\n", "line 2"),
         ("arrival_s,prompt_tokens,output_tokens\n0,5\n", "line 2"),
-        ("arrival_s,prompt_tokens,output_tokens\n0,0,1\n", "impossible length"),
+        (
+            "arrival_s,prompt_tokens,output_tokens\n0,0,1\n",
+            "is '0'; allowed: a whole number from 1",
+        ),
         ("arrival_s,prompt_tokens,output_tokens\n", "no requests"),
-        ("", "columns"),
+        ("", "is empty"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, text: str, reason: str) -> None:
