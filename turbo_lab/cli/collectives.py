@@ -38,17 +38,27 @@ def collectives(
     iterations: Annotated[int, typer.Option(help="Timed calls per size.")] = 10,
     warm_up: Annotated[int, typer.Option(help="Calls before them.")] = 2,
     threads: Annotated[int | None, typer.Option(help="CPU threads of each rank.")] = None,
+    held_out: Annotated[
+        bool,
+        typer.Option(
+            "--held-out", help="Two passes over 2 to RANKS ranks: error of the cost model."
+        ),
+    ] = False,
     deadline_s: Annotated[float, typer.Option(help="Seconds for the whole run.")] = 300.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Run one collective over a range of sizes and print time, algbw, busbw and wrong elements.
 
     Exit code 1 when an element is wrong. With a GPU for each rank: NCCL.
+    With --held-out the cost model is fitted on every other size and compared with those between,
+    beside what the two passes differ by (A/A); exit code 1 when the median error is above both
+    15 % and A/A.
 
     Examples:\n
       turbo-lab collectives --kind all_reduce --ranks 2\n
       turbo-lab collectives --kind all_reduce --ranks 4 --link 1gbit --json\n
-      turbo-lab collectives --kind all_to_all --ranks 3 --sizes 64K,1M --link 100mbit
+      turbo-lab collectives --kind all_to_all --ranks 3 --sizes 64K,1M --link 100mbit\n
+      turbo-lab collectives --held-out --ranks 4 --link 1gbit
     """
     from turbo_lab.core.errors import UsageError
     from turbo_lab.parallel import sweep
@@ -59,6 +69,11 @@ def collectives(
             f"--ranks {ranks}, --iterations {iterations}, --warm-up {warm_up}; allowed: 2 to 8 "
             "ranks, 1 or more iterations, 0 or more for warm-up"
         )
+    if held_out:
+        chosen = sweep.parse_sizes(sizes) if sizes else None
+        _held_out(kind, chosen, ranks=ranks, link=link, hosts=hosts, deadline_s=deadline_s,
+                  as_json=as_json)  # fmt: skip
+        return
     work = {
         "kind": kind,
         "sizes": sweep.parse_sizes(sizes) if sizes else sweep.SIZES,
@@ -103,6 +118,39 @@ def measure(
         "how": run.results[0][-1]["how"],
         "rows": [row.to_dict() for row in rows],
     }
+
+
+def _held_out(
+    kind: str,
+    sizes: tuple[int, ...] | None,
+    *,
+    ranks: int,
+    link: str,
+    hosts: str,
+    deadline_s: float,
+    as_json: bool,
+) -> None:
+    """Survey, fit, compare, print; exit code 1 where the model is worse than limit and noise."""
+    from turbo_lab.network.accuracy import LIMIT, accuracy_text, held_out_accuracy, together
+    from turbo_lab.parallel.survey import SIZES, by_pass, survey
+
+    with places(ranks, link=link, kind=hosts) as (place, label):
+        rows = survey(kinds=(kind,), sizes=sizes or SIZES, ranks=tuple(range(2, ranks + 1)),
+                      place=place, deadline_s=deadline_s)  # fmt: skip
+    found = held_out_accuracy(by_pass(rows))
+    if as_json:
+        table = [
+            {"ranks": one.ranks, "error": one.median, "worst": one.worst,
+             "same_again": one.same_again, "within": one.within()}
+            for one in found
+        ]  # fmt: skip
+        facts = {"kind": kind, **label, "limit": LIMIT, "accuracy": table}
+        typer.echo(json.dumps({**facts, "rows": [row.to_dict() for row in rows]}, indent=1))
+    else:
+        head = f"# cost model at held-out sizes; link: {label['link']}; hosts: {label['hosts']}"
+        typer.echo(f"{head}\n{accuracy_text(found)}")
+    if not together(found).within() or any(row.wrong for row in rows):
+        raise typer.Exit(1)
 
 
 @contextmanager

@@ -15,23 +15,11 @@ import torch.distributed as dist
 
 from turbo_lab.core.errors import UsageError
 from turbo_lab.network.pacing import pace_sockets
+from turbo_lab.parallel.pending import Pending
 from turbo_lab.parallel.tally import Ledger
 
 Timing = Literal["call", "aligned"]
 GLOO_REDUCE_SCATTER = "all-to-all and local sum (gloo's own moves a whole all-reduce)"
-
-
-class Pending:
-    """A call that was started and not waited for. ``wait`` returns the tensor."""
-
-    def __init__(self, work: Any, tensor: torch.Tensor) -> None:
-        self._work, self._tensor = work, tensor
-
-    def wait(self) -> torch.Tensor:
-        """Wait until the tensor may be used (a sent one: changed) again."""
-        if self._work is not None:
-            self._work.wait()
-        return self._tensor
 
 
 class Comm:
@@ -193,6 +181,28 @@ class Comm:
             lambda: dist.recv(tensor, group=self._group, group_src=source), align=False,
         )  # fmt: skip
         return tensor
+
+    def exchange(
+        self, tensor: torch.Tensor, *, to: int, out: torch.Tensor, source: int
+    ) -> torch.Tensor:
+        """Send to one rank while receiving from another; returns ``out``.
+
+        Receives are posted first: gloo's note that a receiver is ready would wait behind a payload
+        given to the same connection before, and the directions would take turns.
+        """
+        for peer in (to, source):
+            self._check_peer(peer)
+        group, sent = self._group, _bytes(tensor)
+        get = dist.P2POp(dist.irecv, out, group=group, group_peer=source)
+        give = dist.P2POp(dist.isend, tensor.contiguous(), group=group, group_peer=to)
+
+        def run() -> None:
+            for work in dist.batch_isend_irecv([get, give]):
+                work.wait()
+
+        self._timed("send", "exchange", sent, run)
+        self.ledger.add("recv", "exchange", payload_bytes=_bytes(out), seconds=None)
+        return out
 
     def barrier(self) -> None:
         """Wait for all ranks. Not counted: it carries no payload."""

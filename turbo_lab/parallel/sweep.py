@@ -182,10 +182,8 @@ class _Bench:
             return comm.reduce_scatter(source, out=target)
         if self.kind == "all_to_all":
             return comm.all_to_all(source, out=target)
-        sending = comm.start_send(source, to=(comm.rank + 1) % comm.size)
-        comm.recv(target, source=(comm.rank - 1) % comm.size)
-        sending.wait()
-        return target
+        to, origin = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        return comm.exchange(source, to=to, out=target, source=origin)
 
     def wrong(self) -> int:
         """Elements that differ from what the operation must give, after its first call."""

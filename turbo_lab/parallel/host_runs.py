@@ -1,0 +1,161 @@
+"""Runs of the network lesson: each opens its hosts, measures, and returns plain data.
+
+``Wire.facts`` says which kind of hosts that is. What paced hosts cannot show raises
+UnmeasuredError.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from turbo_lab.core.errors import UnmeasuredError
+from turbo_lab.network import experiments
+from turbo_lab.network.link import Link, parse_rate
+from turbo_lab.network.links import open_hosts
+from turbo_lab.parallel.grid import host_of_ranks, placed
+from turbo_lab.parallel.launch import launch
+from turbo_lab.parallel.survey import survey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from turbo_lab.network.hosts import Hosts
+
+Rate = str | float | None
+SMALL_MTU = 1400
+DEADLINE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Wire:
+    """Which hosts the lesson's runs use: the link's rate and the kind (auto, namespaces, paced)."""
+
+    rate: Rate = "1gbit"
+    kind: str = "auto"
+
+    @property
+    def link(self) -> Link:
+        """The link of every host."""
+        return Link(None if self.rate is None else parse_rate(self.rate))
+
+    @contextmanager
+    def hosts(self, count: int, **link: Any) -> Iterator[Hosts]:
+        """Open ``count`` hosts; ``link`` changes fields of their link."""
+        changed = Link(**{**asdict(self.link), **link})
+        with open_hosts(count, link=changed, kind=self.kind) as opened:
+            yield opened
+
+    def facts(self) -> dict[str, str]:
+        """Kind of hosts, why this kind, and the link in words."""
+        with self.hosts(2) as hosts:
+            return {"kind": hosts.kind, "why": hosts.why, "link": hosts.link.describe()}
+
+
+def surveyed(wire: Wire, **work: Any) -> list[dict[str, Any]]:
+    """``parallel.survey`` with one rank on each host."""
+    with wire.hosts(max(work.get("ranks", (4,)))) as hosts:
+        rows = survey(place=placed(hosts, list(range(hosts.count))), **work)
+    return [row.to_dict() for row in rows]
+
+
+def one_stream(wire: Wire, *, payload_bytes: int) -> dict[str, Any]:
+    """Payload rate of one TCP connection between two hosts, in bit/s, and retransmits."""
+    with wire.hosts(2) as hosts:
+        found = experiments.point_to_point(hosts, payload_bytes=payload_bytes)
+    return {"rate_bit_s": found.rate_bit_s, "retransmits": found.retransmits}
+
+
+def on_pair(wire: Wire, work: str, **arguments: Any) -> list[Any]:
+    """``module:function`` on two ranks, one per host; what each returned."""
+    with wire.hosts(2) as hosts:
+        run = launch(
+            work, ranks=2, threads=1, place=placed(hosts, [0, 1]), arguments=arguments,
+            deadline_s=DEADLINE_S,
+        )  # fmt: skip
+    return list(run.results)
+
+
+def slowest(results: Sequence[Mapping[str, Sequence[float]]], name: str) -> list[float]:
+    """Samples of the rank that was slowest in each repeat."""
+    return [max(row) for row in zip(*(result[name] for result in results), strict=True)]
+
+
+def placement(wire: Wire, how: str, *, grid: Mapping[str, Any]) -> dict[str, Any]:
+    """A TP x PP grid on two hosts, placed as ``host_of_ranks`` says.
+
+    Returns ``s`` of the timed pass and ``link_bytes`` that both hosts sent in it and in the equal
+    pass before it (rendezvous included). Raises UnmeasuredError on paced hosts, whose connections
+    are slowed inside a host too.
+    """
+    order = host_of_ranks(how, tensor=grid["tensor"], stages=grid["stages"], hosts=2)
+    with wire.hosts(2) as hosts:
+        if hosts.kind != "namespaces":
+            raise UnmeasuredError(
+                f"{hosts.kind} hosts slow every connection, also inside a host: both placements "
+                "would be the same"
+            )
+        before = [hosts.counters(host) for host in (0, 1)]
+        run = launch(
+            "turbo_lab.parallel.grid:grid_job", ranks=len(order), threads=1,
+            place=placed(hosts, order), arguments=dict(grid), deadline_s=DEADLINE_S,
+        )  # fmt: skip
+        sent = [hosts.counters(h).since(b).sent_bytes for h, b in enumerate(before)]
+    return {"s": max(result["s"] for result in run.results), "link_bytes": sum(sent)}
+
+
+def compression_at(wire: Wire, rates: Sequence[Rate], **work: Any) -> list[dict[str, Any]]:
+    """Every form at every link rate: median seconds of the slower rank, error, bytes sent."""
+    rows = []
+    for rate in rates:
+        results = on_pair(
+            Wire(rate, wire.kind), "turbo_lab.parallel.compressed:compression_job", **work
+        )
+        forms = results[0]
+        for form in forms:
+            both = [result[form] for result in results]
+            rows.append({
+                "rate_bit_s": None if rate is None else parse_rate(rate), "form": form,
+                "seconds": statistics.median(slowest(both, "total_s")),
+                "error": both[0]["error"], "sent_bytes": both[0]["sent_bytes"],
+            })  # fmt: skip
+    return rows
+
+
+def coding_s(wire: Wire, **work: Any) -> dict[str, float]:
+    """Seconds of coding and decoding per form, both ranks at work, nothing sent."""
+    results = on_pair(
+        wire, "turbo_lab.parallel.compressed:compression_job", with_messages=False, **work
+    )
+    return {
+        form: statistics.median(slowest([result[form] for result in results], "coding_s"))
+        for form in results[0]
+    }
+
+
+def wrong_mtu(wire: Wire) -> dict[str, Any]:
+    """One switch port takes smaller packets than the hosts send: what passes, what hangs."""
+    with wire.hosts(2, whole_packets=True) as hosts:
+        hosts.shape(1, hosts.link, switch_mtu_bytes=SMALL_MTU)
+        probe = experiments.probe_mtu(hosts)
+    return {**asdict(probe), "path_mtu_bytes": probe.path_mtu_bytes, "mismatch": probe.mismatch}
+
+
+def many_to_one(wire: Wire, *, senders: int, bytes_each: int, queue_s: float) -> dict[str, Any]:
+    """Several hosts send to one at once, past a short queue."""
+    with wire.hosts(senders + 1, whole_packets=True, queue_s=queue_s) as hosts:
+        found = experiments.incast(hosts, bytes_each=bytes_each)
+    return {
+        "seconds": found.seconds, "ideal_s": found.ideal_s, "retransmits": found.retransmits,
+        "dropped_packets": found.dropped_packets, "uneven": found.slowest_over_fastest,
+    }  # fmt: skip
+
+
+def beside_others(wire: Wire, *, payload_bytes: int) -> dict[str, float]:
+    """Seconds of one transfer alone and beside a longer one to the same host."""
+    with wire.hosts(3) as hosts:
+        found = experiments.cross_traffic(hosts, payload_bytes=payload_bytes)
+    return {"alone_s": found.alone.seconds, "beside_s": found.beside.seconds}
