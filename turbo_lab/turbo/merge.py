@@ -12,6 +12,7 @@ and of online softmax (Milakov and Gimelshein, arXiv 1805.02867), written in bas
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -111,7 +112,7 @@ def shard_bounds(tokens: int, *, shards: int) -> tuple[tuple[int, int], ...]:
     if tokens < 0 or shards < 1:
         raise UsageError(f"{tokens} tokens over {shards} shards; allowed: 0 or more, 1 or more")
     edges = [tokens * i // shards for i in range(shards + 1)]
-    return tuple(zip(edges[:-1], edges[1:], strict=True))
+    return tuple(itertools.pairwise(edges))
 
 
 def sharded_parts(query: Any, keys: Any, values: Any, *, shards: int) -> Part:

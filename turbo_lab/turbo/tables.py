@@ -28,15 +28,15 @@ class TableMachine:
     - **Values** are signed: code ``v`` in ``-2^(value_bits-1) .. 2^(value_bits-1) - 1`` means
       ``v * scale``, with one static scale per layer and head. Coding uses the symmetric part only
       (without the lowest code).
-    - **Gamma** is unsigned with ``gamma_fraction_bits`` fraction bits and a static offset per layer
-      and head: code ``g`` in ``0 .. 2^gamma_bits - 1`` means ``offset + g * 2^-gamma_fraction_bits``
-      in base-2 logarithms. Code 0 also stands for all that is lighter, an empty part included.
+    - **Gamma** is unsigned with ``f = gamma_fraction_bits`` fraction bits and a static offset per
+      layer and head: code ``g`` in ``0 .. 2^gamma_bits - 1`` means ``offset + g * 2^-f`` in base-2
+      logarithms. Code 0 also stands for all that is lighter, an empty part included.
     - **Weight code** ``c`` in ``0 .. 2^weight_bits - 1`` of the smaller part means the weight
       ``c / (2 (2^weight_bits - 1))``: from 0 to exactly one half. The bigger part has the rest.
     - **Rounding** is to nearest, ties to even, everywhere: in coding, in all tables.
     - **Saturation**: sums of values stay in the signed range, sums of gamma at the largest code.
-    - **Equal gammas**: the first argument counts as the bigger part. Both weights are then one half,
-      so the result does not depend on it.
+    - **Equal gammas**: the first argument counts as the bigger part. Both weights are then one
+      half, so the result does not depend on it.
 
     Tables: ``2^gamma_bits`` entries of addend and weight code with key ``delta``; ``2^(value_bits +
     weight_bits + 1)`` products with key (value, weight code, side).

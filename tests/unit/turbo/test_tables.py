@@ -56,7 +56,7 @@ class Scalar:
 
 @pytest.mark.parametrize("side", ["first is bigger", "second is bigger"])
 def test_all_pairs_of_values_and_all_differences_bit_for_bit(side: str) -> None:
-    """16.7 million merges a side. The reference's products are memoised, its sums are not shared."""
+    """16.7 million merges a side; the reference computes each of its products once."""
     scalar, values = Scalar(8, 8, 4, 6), np.arange(-128, 128)
     codes = values.astype(np.int16)
     first = side == "first is bigger"
