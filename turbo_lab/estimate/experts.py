@@ -34,6 +34,35 @@ def rank_loads(expert_loads: Sequence[float], *, ranks: int) -> list[float]:
     return [sum(expert_loads[r * each : (r + 1) * each]) for r in range(ranks)]
 
 
+def place_by_load(expert_loads: Sequence[float], *, ranks: int) -> list[list[int]]:
+    """Experts of each rank so that the ranks are loaded alike, equally many on each.
+
+    The fullest expert left goes to the emptiest rank with room: good, not always the best.
+    Raises UsageError for uneven shares.
+    """
+    rank_loads(expert_loads, ranks=ranks)
+    room = len(expert_loads) // ranks
+    placed: list[list[int]] = [[] for _ in range(ranks)]
+    totals = [0.0] * ranks
+    for expert in sorted(range(len(expert_loads)), key=lambda e: (-expert_loads[e], e)):
+        rank = min((r for r in range(ranks) if len(placed[r]) < room), key=lambda r: totals[r])
+        placed[rank].append(expert)
+        totals[rank] += expert_loads[expert]
+    return [sorted(experts) for experts in placed]
+
+
+def expert_over_tensor(experts_per_token: int, *, ranks: int) -> float:
+    """Bytes a layer sends with data-parallel attention and experts, over tensor parallelism.
+
+    ``k / 2n``. Each rank sends its T/n tokens to k experts and gets them back, ``2 k T/n (n-1)/n``
+    hidden states; tensor parallelism all-reduces all T twice, ``4 T (n-1)/n``. Uniform routing,
+    no merging, all ranks equally many tokens.
+    """
+    if experts_per_token < 1 or ranks < 2:
+        raise UsageError(f"k {experts_per_token}, ranks {ranks}; allowed: 1 or more, 2 or more")
+    return experts_per_token / (2 * ranks)
+
+
 def capacity(
     tokens: int, *, experts: int, experts_per_token: int, capacity_factor: float = 1.0
 ) -> int:

@@ -6,9 +6,12 @@ part of these schedules; training the backward part too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turbo_lab.core.errors import UsageError, did_you_mean
+from turbo_lab.models.matrices import layer_matrices
+from turbo_lab.models.spec import ModelSpec
 
 SCHEDULES = ("GPipe", "1F1B", "interleaved", "ZB1P", "DualPipe")
 
@@ -54,6 +57,53 @@ def uneven_pipeline_s(stage_s: list[float], *, micro_batches: int) -> float:
     if min(stage_s) < 0:
         raise UsageError(f"stage_s {stage_s}: times must be 0 or more")
     return sum(stage_s) + (micro_batches - 1) * max(stage_s)
+
+
+def decode_round_s(stage_s: Sequence[float], *, micro_batches: int) -> float:
+    """Seconds in which every micro-batch gets one token, once decoding runs evenly.
+
+    ``max(sum(stage), m * max(stage))``: a micro-batch waits for its own token of the round before
+    (few micro-batches), or the slowest stage is never idle (many). ``stage_s`` belongs to one
+    micro-batch. One request alone gets a token per ``sum(stage)``, whatever the number of stages.
+    """
+    _require(stages=len(stage_s), micro_batches=micro_batches)
+    if min(stage_s) < 0:
+        raise UsageError(f"stage_s {list(stage_s)}: times must be 0 or more")
+    return max(sum(stage_s), micro_batches * max(stage_s))
+
+
+def kept_micro_batches(schedule: str, *, stages: int, stage: int, micro_batches: int) -> int:
+    """Most micro-batches whose activations a stage keeps for the backward pass.
+
+    GPipe: all m. 1F1B: ``min(m, p - stage)``, for its bubble is the same. Source: Narayanan et
+    al., arXiv 2104.04473, section 2.2. Raises UsageError for another schedule.
+    """
+    _require(stages=stages, micro_batches=micro_batches)
+    if not 0 <= stage < stages:
+        raise UsageError(f"stage is {stage}; allowed: 0 to {stages - 1}")
+    if schedule == "GPipe":
+        return micro_batches
+    if schedule == "1F1B":
+        return min(micro_batches, stages - stage)
+    raise UsageError(f"schedule is {schedule!r}.{did_you_mean(schedule, ['GPipe', '1F1B'])}")
+
+
+def stage_weight_bytes(
+    spec: ModelSpec, stages: Sequence[range], *, element_bytes: int = 2
+) -> list[int]:
+    """Bytes of the matrices of each stage: its layers, the embedding first, the head last.
+
+    With tied embeddings both ends hold the same matrix, so several stages hold more than one.
+    Norms and biases are left out (under a thousandth).
+    """
+    vocabulary, found = spec.vocab * spec.hidden, []
+    for number, layers in enumerate(stages):
+        held = sum(m.elements for n in layers for m in layer_matrices(spec, spec.layers[n]))
+        last = number == len(stages) - 1
+        shared = last and number == 0 and spec.tied_embeddings
+        held += vocabulary * ((number == 0) + last - shared)
+        found.append(held * element_bytes)
+    return found
 
 
 def micro_batches_for(bubble: float, *, stages: int) -> int:

@@ -7,6 +7,7 @@ layer with k = E can be checked against the real model; with k < E it computes l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from turbo_lab.parallel.comm import Comm
 from turbo_lab.parallel.partition import even_range, expert_part
 from turbo_lab.parallel.routing import (
     Routes,
+    even_routes,
     routed_bytes,
     top_k_routes,
     within_capacity,
@@ -85,7 +87,8 @@ class MoeLayer:
     """An MoE layer over the ranks of ``comm``; alone it is the unsharded layer.
 
     Every rank routes its own tokens (data parallel), sends each one to the ranks of its experts,
-    and gets the results back. ``last``: facts of the last call (see ``facts``).
+    and gets the results back. Without a router the experts are dealt out in turn (the control of
+    an even load). ``last``: facts of the last call (see ``facts``).
     """
 
     def __init__(
@@ -94,15 +97,16 @@ class MoeLayer:
         layer: int,
         *,
         comm: Comm,
-        router: np.ndarray,
+        router: np.ndarray | None,
         settings: MoeSettings,
     ) -> None:
         dense = weights.spec.layers[layer].feed_forward
         width, total = dense.width if dense else 0, settings.experts
-        if width % total or router.shape != (total, weights.spec.hidden):
+        shape, wanted = getattr(router, "shape", None), (total, weights.spec.hidden)
+        if width % total or shape not in (None, wanted):
             raise UsageError(
-                f"{total} experts out of {width} columns with a router of shape {router.shape}; "
-                f"needed: a divisor of {width} and shape ({total}, {weights.spec.hidden})"
+                f"{total} experts out of {width} columns with a router of shape {shape}; "
+                f"needed: a divisor of {width} and shape {wanted}"
             )
         self.comm, self.settings = comm, settings
         self.mine = expert_part(total, rank=comm.rank, ranks=comm.size)
@@ -110,7 +114,8 @@ class MoeLayer:
             Expert(weights, layer, columns=even_range(width, parts=total, part=e))
             for e in self.mine
         ]
-        self.router = torch.from_numpy(router).to(comm.device)
+        self.router = None if router is None else torch.from_numpy(router).to(comm.device)
+        self._experts_s = 0.0
         self.last: Mapping[str, Any] = {}
 
     def __call__(self, hidden: Tensor) -> Tensor:
@@ -131,8 +136,11 @@ class MoeLayer:
 
     def route(self, rows: Tensor) -> Routes:
         """Experts and gates of rows [T, H], capacity applied to these rows alone."""
-        logits = functional.linear(rows.float(), self.router.float()).cpu().numpy()
-        routes = top_k_routes(logits, k=self.settings.k)
+        if self.router is None:
+            routes = even_routes(len(rows), experts=self.settings.experts, k=self.settings.k)
+        else:
+            logits = functional.linear(rows.float(), self.router.float()).cpu().numpy()
+            routes = top_k_routes(logits, k=self.settings.k)
         if self.settings.k == self.settings.experts:  # nothing to choose, so nothing to prefer
             routes = Routes(routes.experts, np.full_like(routes.gates, 1 / routes.total_experts),
                             routes.total_experts)  # fmt: skip
@@ -145,9 +153,13 @@ class MoeLayer:
         return Routes(routes.experts, routes.gates * self.settings.scale, routes.total_experts)
 
     def facts(self, routes: Routes, rows: Tensor) -> dict[str, Any]:
-        """Load of each expert by this rank's tokens, dropped share, predicted dispatch bytes."""
+        """Load of each expert by this rank's tokens, dropped share, predicted dispatch bytes.
+
+        ``experts_s``: seconds in which this rank's experts computed, for the tokens of all ranks.
+        """
         return {
             "tokens": len(rows),
+            "experts_s": self._experts_s,
             "load": routes.load().tolist(),
             "dropped_share": routes.dropped_share,
             "rows_to_ranks": routes.rows_to_ranks(ranks=self.comm.size).tolist(),
@@ -167,7 +179,11 @@ class MoeLayer:
         results = torch.empty_like(arrived)
         # Arrived rows: by source rank, then by expert.
         number = np.repeat(np.tile(np.arange(local), size), incoming.reshape(-1))
+        self.comm.synchronise()
+        start_s = time.perf_counter()
         for position, expert in enumerate(self.experts):
             own = torch.from_numpy(np.nonzero(number == position)[0]).to(rows.device)
             results[own] = expert(arrived[own])
+        self.comm.synchronise()
+        self._experts_s = time.perf_counter() - start_s
         return self.comm.all_to_all(results, send_rows=receive, receive_rows=send, label="combine")

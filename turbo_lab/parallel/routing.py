@@ -57,6 +57,17 @@ def top_k_routes(logits: np.ndarray, *, k: int) -> Routes:
     return Routes(chosen, gates, experts)
 
 
+def even_routes(tokens: int, *, experts: int, k: int) -> Routes:
+    """Experts dealt out in turn, gates 1/k: loads differ by one at most.
+
+    No router does this; it is the control that shows what an uneven load costs.
+    """
+    if not 1 <= k <= experts:
+        raise UsageError(f"k is {k}; allowed: 1 to {experts}, the number of experts.")
+    chosen = np.arange(tokens * k).reshape(tokens, k) % experts
+    return Routes(chosen, np.full((tokens, k), 1.0 / k), experts)
+
+
 def within_capacity(routes: Routes, *, places: int) -> Routes:
     """Drop what comes too late: each expert takes its first ``places`` pairs in token order.
 

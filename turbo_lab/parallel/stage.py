@@ -121,3 +121,8 @@ class Stage:
         if self.head:
             found["head"] = self.head.weight
         return found
+
+    def norms(self) -> list[Tensor]:
+        """Weights of the normalisations, which ``parameters`` leaves out."""
+        found = [norm for block in self.blocks for norm in (*block.norms, *block.attention.norms)]
+        return [norm for norm in (*found, self.norm) if norm is not None]

@@ -16,7 +16,9 @@ from turbo_lab.estimate.experts import (
     expected_dropped_share,
     expected_imbalance,
     expected_max_load,
+    expert_over_tensor,
     imbalance,
+    place_by_load,
     rank_loads,
 )
 from turbo_lab.estimate.tensor_parallel import (
@@ -132,3 +134,35 @@ def test_one_rank_exchanges_nothing_and_latents_are_kept_whole() -> None:
     assert split_heads(spec.attention_layers[0], ranks=4).copies == 4
     with pytest.raises(UsageError, match="sampled from 0 up to tokens"):
         step_exchanges(spec, ranks=2, tokens=1, sampled=2)
+
+
+@given(st.lists(st.integers(0, 100), min_size=8, max_size=8).filter(any), st.sampled_from([2, 4]))
+def test_placing_by_load_is_never_worse_than_the_fullest_half(loads: list[int], ranks: int) -> None:
+    placed = place_by_load(loads, ranks=ranks)
+    assert sorted(e for rank in placed for e in rank) == list(range(8))
+    assert {len(rank) for rank in placed} == {8 // ranks}
+    totals = [sum(loads[e] for e in rank) for rank in placed]
+    assert max(totals) <= sum(sorted(loads)[-8 // ranks :])
+    if ranks == 2:  # the classic bound of the greedy rule
+        assert max(totals) - min(totals) <= max(loads)
+
+
+def test_placing_by_load_on_a_case_that_consecutive_experts_get_wrong() -> None:
+    loads = [9, 8, 2, 1]
+    assert imbalance(rank_loads(loads, ranks=2)) == 1.7
+    placed = place_by_load(loads, ranks=2)
+    assert [sum(loads[e] for e in rank) for rank in placed] == [10, 10]
+    with pytest.raises(UsageError, match="a divisor of 4"):
+        place_by_load(loads, ranks=3)
+
+
+@given(st.integers(1, 8), st.integers(2, 64))
+def test_experts_against_tensor_parallelism_is_the_ratio_of_both_formulas(
+    k: int, ranks: int
+) -> None:
+    spec, tokens = load_model("mixtral-8x7b").spec(), 64 * ranks
+    each = dispatch_bytes(
+        tokens // ranks, hidden=spec.hidden, experts_per_token=k, ranks=ranks, merged=False
+    )
+    tensor = bytes_per_layer(spec, tokens=tokens) * 2 * (ranks - 1) / ranks
+    assert 2 * each / tensor == pytest.approx(expert_over_tensor(k, ranks=ranks))

@@ -9,6 +9,7 @@ from turbo_lab.core.errors import UsageError
 from turbo_lab.estimate.experts import capacity, dropped_share
 from turbo_lab.parallel.routing import (
     Routes,
+    even_routes,
     routed_bytes,
     sent_routed_bytes,
     top_k_routes,
@@ -79,3 +80,16 @@ def test_wrong_values() -> None:
         routes(0, 3, 9)
     with pytest.raises(UsageError, match="8 experts / 3 ranks"):
         routed_bytes(routes(0, 3, 2), ranks=3, hidden=4)
+
+
+@given(tokens, ks)
+def test_dealt_out_in_turn_all_experts_get_the_same(count: int, k: int) -> None:
+    found = even_routes(count, experts=8, k=k)
+    load = found.load()
+    assert load.sum() == count * k and load.max() - load.min() <= 1
+    assert all(len(set(row)) == k for row in found.experts)  # never one expert twice
+
+
+def test_even_routes_need_enough_experts() -> None:
+    with pytest.raises(UsageError, match="k is 9; allowed: 1 to 8"):
+        even_routes(3, experts=8, k=9)
