@@ -158,7 +158,7 @@ def test_what_paced_hosts_cannot_do_is_said() -> None:
 
 
 def test_impossible_hosts_are_refused() -> None:
-    with pytest.raises(UsageError, match="allowed: 2 to 8"):
+    with pytest.raises(UsageError, match="allowed: 2 to 9"):
         open_hosts(1)
     with pytest.raises(UsageError, match=r"no kind of hosts 'namespace'.*'namespaces'"):
         open_hosts(2, kind="namespace")
