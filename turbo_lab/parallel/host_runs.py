@@ -137,20 +137,35 @@ def coding_s(wire: Wire, **work: Any) -> dict[str, float]:
 
 
 def wrong_mtu(wire: Wire) -> dict[str, Any]:
-    """One switch port takes smaller packets than the hosts send: what passes, what hangs."""
+    """What passes between two hosts, and then when one switch port takes smaller packets than they.
+
+    Returns for ``healthy`` and ``broken``: the largest packet that passed, and seconds of a small
+    and a large transfer (None: it hung).
+    """
     with wire.hosts(2, whole_packets=True) as hosts:
+        _need_packets(hosts)
+        healthy = experiments.probe_mtu(hosts)
         hosts.shape(1, hosts.link, switch_mtu_bytes=SMALL_MTU)
-        probe = experiments.probe_mtu(hosts)
-    return {**asdict(probe), "path_mtu_bytes": probe.path_mtu_bytes, "mismatch": probe.mismatch}
+        broken = experiments.probe_mtu(hosts)
+    return {
+        name: {"path_mtu_bytes": one.path_mtu_bytes, "small_s": one.small_s, "large_s": one.large_s,
+               "vanished_bytes": list(one.vanished_bytes)}
+        for name, one in (("healthy", healthy), ("broken", broken))
+    }  # fmt: skip
 
 
 def many_to_one(wire: Wire, *, senders: int, bytes_each: int, queue_s: float) -> dict[str, Any]:
-    """Several hosts send to one at once, past a short queue."""
+    """Several hosts send to one at once, past a short queue; and one of them alone, as control."""
     with wire.hosts(senders + 1, whole_packets=True, queue_s=queue_s) as hosts:
+        _need_packets(hosts)
+        alone = experiments.point_to_point(
+            hosts, source=1, target=0, payload_bytes=senders * bytes_each
+        )
         found = experiments.incast(hosts, bytes_each=bytes_each)
     return {
         "seconds": found.seconds, "ideal_s": found.ideal_s, "retransmits": found.retransmits,
         "dropped_packets": found.dropped_packets, "uneven": found.slowest_over_fastest,
+        "alone_s": alone.seconds, "alone_retransmits": alone.retransmits,
     }  # fmt: skip
 
 
@@ -159,3 +174,11 @@ def beside_others(wire: Wire, *, payload_bytes: int) -> dict[str, float]:
     with wire.hosts(3) as hosts:
         found = experiments.cross_traffic(hosts, payload_bytes=payload_bytes)
     return {"alone_s": found.alone.seconds, "beside_s": found.beside.seconds}
+
+
+def _need_packets(hosts: Hosts) -> None:
+    if hosts.kind != "namespaces":
+        raise UnmeasuredError(
+            f"{hosts.kind} hosts have no packets of their own: none can vanish, be dropped or sent "
+            "again"
+        )

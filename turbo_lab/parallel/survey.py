@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from turbo_lab.core.errors import UsageError
 from turbo_lab.core.units import KiB, MiB
 from turbo_lab.network.fitted import MeasuredCollective
-from turbo_lab.parallel.sweep import check_kind, sweep_job, sweep_rows
+from turbo_lab.parallel.sweep import Row, check_kind, sweep_job, sweep_rows, table_row
 
 if TYPE_CHECKING:
     from turbo_lab.parallel.comm import Comm
@@ -126,10 +126,30 @@ def survey(
     return survey_rows(run.results)
 
 
+def points(rows: Sequence[Surveyed], *, kind: str, ranks: int) -> list[tuple[float, float]]:
+    """(bytes, seconds) of one kind and number of ranks by size; medians over the passes."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if (row.kind, row.ranks) == (kind, ranks):
+            found.setdefault(row.size_bytes, []).append(row.seconds)
+    return [(float(size), statistics.median(found[size])) for size in sorted(found)]
+
+
 def by_pass(rows: Sequence[Surveyed]) -> list[list[MeasuredCollective]]:
     """The rows of each pass, as ``network.accuracy`` takes them."""
     numbers = sorted({row.pass_number for row in rows})
     return [[row.measured for row in rows if row.pass_number == n] for n in numbers]
+
+
+def table_rows(
+    rows: Sequence[Surveyed], *, kind: str, ranks: int, pass_number: int = 0
+) -> list[Row]:
+    """The rows of one table of nccl-tests (``parallel.sweep.table_text``), by size."""
+    kept = [r for r in rows if (r.kind, r.ranks, r.pass_number) == (kind, ranks, pass_number)]
+    return [
+        table_row(kind, r.size_bytes, r.seconds, ranks=ranks, wrong=r.wrong)
+        for r in sorted(kept, key=lambda row: row.size_bytes)
+    ]
 
 
 def _first(count: int, total: int) -> list[list[int]]:

@@ -109,18 +109,31 @@ def sweep_rows(kind: str, per_rank: Sequence[Sequence[dict[str, Any]]]) -> list[
         size = same[0]["size_bytes"]
         if any(one["size_bytes"] != size for one in same):
             raise UnmeasuredError("the ranks measured different sizes")
-        seconds = max(one["time_s"] for one in same)
-        count = size // FLOAT_BYTES
-        if kind in ("all_gather", "reduce_scatter", "all_to_all"):
-            count //= ranks
         rows.append(
-            Row(
-                size, count, seconds, algbw(size, seconds), busbw(kind, size, seconds, ranks),
-                sum(one["wrong"] for one in same),
-                tuple(map(max, zip(*(one["samples_s"] for one in same), strict=True))),
+            table_row(
+                kind, size, max(one["time_s"] for one in same), ranks=ranks,
+                wrong=sum(one["wrong"] for one in same),
+                samples_s=tuple(map(max, zip(*(one["samples_s"] for one in same), strict=True))),
             )
         )  # fmt: skip
     return rows
+
+
+def table_row(
+    kind: str,
+    size_bytes: int,
+    seconds: float,
+    *,
+    ranks: int,
+    wrong: int = 0,
+    samples_s: tuple[float, ...] = (),
+) -> Row:
+    """One row of nccl-tests' table from a size and its time."""
+    count = size_bytes // FLOAT_BYTES
+    if kind in ("all_gather", "reduce_scatter", "all_to_all"):
+        count //= ranks
+    rates = algbw(size_bytes, seconds), busbw(kind, size_bytes, seconds, ranks)
+    return Row(size_bytes, count, seconds, *rates, wrong, samples_s)
 
 
 def table_text(kind: str, rows: Sequence[Row]) -> str:
