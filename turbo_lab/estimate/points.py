@@ -146,11 +146,11 @@ def read_point(point: StepPoint, timelines: Sequence[Timeline]) -> float:
     if len(timelines) != point.batch:
         raise UnmeasuredError(f"{point}: {len(timelines)} streams came back, not {point.batch}")
     if point.phase == "prefill":
-        first, start = _token_times(point, timelines[0])[0][0], timelines[0].sent_s
+        first, start = token_marks(timelines[0], what=point)[0][0], timelines[0].sent_s
         if start is None:
             raise UnmeasuredError(f"{point}: the send time is unknown")
         return first - max(start, timelines[0].connected_s or start)
-    marks = [_token_times(point, t) for t in timelines]
+    marks = [token_marks(t, what=point) for t in timelines]
     begin, end = max(m[0][0] for m in marks), min(m[-1][0] for m in marks)
     runs = [run for m in marks for run in _runs(m, begin, end)]
     if not runs:
@@ -158,16 +158,17 @@ def read_point(point: StepPoint, timelines: Sequence[Timeline]) -> float:
     return min(runs)
 
 
-def _token_times(point: StepPoint, timeline: Timeline) -> list[tuple[float, int]]:
+def token_marks(timeline: Timeline, *, what: object) -> list[tuple[float, int]]:
     """(time, tokens so far) of each arrival, tokens without text included.
 
     A random prompt brings tokens that are half a character: they show nothing, yet are steps.
+    Raises UnmeasuredError, naming ``what`` was measured, where no token or no count came.
     """
     marks: list[tuple[float, int]] = []
     for chunk in timeline.events():
         if chunk.tokens is None:
             if chunk.kind in VISIBLE_KINDS:
-                raise UnmeasuredError(f"{point}: the server gave no token counts with its chunks")
+                raise UnmeasuredError(f"{what}: the server gave no token counts with its chunks")
             continue
         total = chunk.tokens + (marks[-1][1] if marks else 0)
         if marks and marks[-1][0] == chunk.t_s:
@@ -175,7 +176,7 @@ def _token_times(point: StepPoint, timeline: Timeline) -> list[tuple[float, int]
         elif chunk.tokens:
             marks.append((chunk.t_s, total))
     if not marks:
-        raise UnmeasuredError(f"{point}: no token came")
+        raise UnmeasuredError(f"{what}: no token came")
     return marks
 
 
