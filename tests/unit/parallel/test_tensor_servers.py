@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from turbo_lab.core import host
+from turbo_lab.core.config import Dials
+from turbo_lab.core.errors import UnmeasuredError
+from turbo_lab.engines.args import VllmArgs
+from turbo_lab.estimate.grids import to_rows
+from turbo_lab.estimate.points import MeasuredStep, StepPoint
+from turbo_lab.models.catalog import load_model
+from turbo_lab.parallel import tensor_servers as servers
+
+SPEC = load_model("smollm2-135m").spec()
+POINT = StepPoint("decode", 2, 64)
+
+
+def dials(mode: str) -> Dials:
+    return Dials(mode=mode, effort="quick", reason="test")
+
+
+def test_a_split_server_differs_in_its_ranks_alone() -> None:
+    single = VllmArgs.make(model="some/model", dtype="float32", cores=(0, 1))
+    split = servers.split_args(single, ranks=3)
+    assert split.replace(tensor_parallel_size=1) == single
+    assert split.environment()["VLLM_CPU_OMP_THREADS_BIND"] == "0|1|0"
+    assert split.flags()[split.flags().index("--tensor-parallel-size") + 1] == "3"
+
+
+@pytest.mark.parametrize(("cards", "ranks"), [(3, 3), (4, 3), (9, 3)])
+def test_a_gpu_machine_splits_over_the_cards_it_has(monkeypatch, cards: int, ranks: int) -> None:
+    monkeypatch.setattr(host, "gpus", lambda: [object()] * cards)
+    assert servers.server_ranks(SPEC, dials=dials("gpu"), wanted=3) == ranks
+    assert servers.server_ranks(SPEC, dials=dials("cpu"), wanted=3) == 3
+
+
+def test_too_few_cards_are_a_reason(monkeypatch) -> None:
+    monkeypatch.setattr(host, "gpus", lambda: [object()])
+    with pytest.raises(UnmeasuredError, match="from 2 to 1 GPUs"):
+        servers.server_ranks(SPEC, dials=dials("gpu"), wanted=3)
+
+
+def test_workers_are_read_from_the_log(tmp_path) -> None:
+    log = tmp_path / "log"
+    log.write_text("(Worker_TP1 pid=7) a\n(Worker_TP0 pid=6) b\n(Worker_TP1 pid=7) c\n")
+    assert servers.workers_seen(SimpleNamespace(log=log)) == [0, 1]
+
+
+def test_ratios_pair_the_passes() -> None:
+    found = {
+        "1": to_rows([MeasuredStep(POINT, (0.02, 0.04))]),
+        "3": to_rows([MeasuredStep(POINT, (0.06, 0.08))]),
+    }
+    assert servers.ratios(found, of="3", to="1") == {POINT: pytest.approx([3.0, 2.0])}
+    for missing in (None, {}, {"1": found["1"]}):
+        with pytest.raises(UnmeasuredError, match="not measured"):
+            servers.ratios(missing, of="3", to="1")
+
+
+def test_an_unsplit_server_stays(monkeypatch) -> None:
+    stopped = []
+    monkeypatch.setattr(servers.VllmServer, "stop", lambda self: stopped.append(self.args))
+    for ranks in (1, 3):
+        server = object.__new__(servers.VllmServer)
+        server.args = VllmArgs.make(model="some/model", tensor_parallel_size=ranks)
+        servers.leave(server)
+    servers.leave(None)
+    assert [args.tensor_parallel_size for args in stopped] == [3]
