@@ -190,13 +190,21 @@ def _divided(numbers: np.ndarray, by: int) -> np.ndarray:
 class Calibration:
     """Static scales and offsets of one layer, one entry per head, found offline on other text.
 
-    ``largest``: largest magnitude of a partial output's value. ``top_gamma``: largest gamma of the
-    whole context; the codes reach ``headroom`` above it (longer contexts weigh more).
+    ``largest``: largest magnitude of a partial output's value. ``top_gamma``, ``low_gamma``:
+    largest and smallest gamma of the whole context; the codes reach ``headroom`` above the largest
+    (longer contexts weigh more).
     """
 
     largest: np.ndarray
     top_gamma: np.ndarray
     headroom: float = 1.0
+    low_gamma: np.ndarray | None = None
+
+    def span(self) -> float:
+        """Base-2 range that gamma codes must cover: of the head that needs most."""
+        if self.low_gamma is None:
+            raise UsageError("this calibration has no low_gamma; calibrate on text")
+        return float((self.top_gamma + self.headroom - self.low_gamma).max())
 
     def scale(self, machine: TableMachine) -> np.ndarray:
         """Value of one code step per head: the largest magnitude gets the largest code."""
@@ -206,3 +214,15 @@ class Calibration:
         """Gamma that code 0 means, per head."""
         span = machine.largest_gamma * machine.gamma_step
         return self.top_gamma + self.headroom - span
+
+
+def most_fraction_bits(span: float, *, gamma_bits: int = 8) -> int:
+    """Fraction bits of gamma that still leave a range of ``span``: ``floor(log2((2^b - 1)/span))``.
+
+    One more, and the lightest contexts fall to code 0, where all parts weigh the same.
+    Raises UsageError where not even whole numbers reach.
+    """
+    bits = int(np.floor(np.log2(((1 << gamma_bits) - 1) / span)))
+    if bits < 0:
+        raise UsageError(f"{gamma_bits} bits of gamma do not reach over a span of {span:.0f}")
+    return min(bits, gamma_bits)
