@@ -6,6 +6,8 @@ UnmeasuredError.
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
@@ -134,6 +136,44 @@ def coding_s(wire: Wire, **work: Any) -> dict[str, float]:
         form: statistics.median(slowest([result[form] for result in results], "coding_s"))
         for form in results[0]
     }
+
+
+def gains(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """(bandwidth of the plain all-reduce in bit/s, time plain over compressed) by form and rate."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row["form"] != "fp32":
+            plain = _plain(rows, row)
+            place = 8 * plain["sent_bytes"] / plain["seconds"]
+            found.setdefault(row["form"], []).append((place, plain["seconds"] / row["seconds"]))
+    return {form: sorted(points) for form, points in found.items()}
+
+
+def gain_at(rows: Sequence[Mapping[str, Any]], form: str, *, rate_bit_s: float) -> float:
+    """Gain on the link of one nominal rate. Raises UnmeasuredError where that was not run."""
+    for row in rows:
+        if row["form"] == form and row["rate_bit_s"] == rate_bit_s:
+            return _plain(rows, row)["seconds"] / row["seconds"]
+    raise UnmeasuredError(f"{form} was not run on a link of {rate_bit_s:g} bit/s")
+
+
+def crossing(points: Sequence[tuple[float, float]]) -> float:
+    """The rate at which a gain falls through 1, between two measured ones (logarithmic in both).
+
+    Raises UnmeasuredError where it does not within what was measured.
+    """
+    for (x0, y0), (x1, y1) in itertools.pairwise(sorted(points)):
+        if y0 >= 1 > y1:
+            share = math.log(y0) / (math.log(y0) - math.log(y1))
+            return x0 * (x1 / x0) ** share
+    told = "above" if points and points[0][1] >= 1 else "below"
+    raise UnmeasuredError(f"the gain is {told} 1 at every rate that was measured")
+
+
+def _plain(rows: Sequence[Mapping[str, Any]], like: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The uncompressed run at the same rate."""
+    same = (r for r in rows if r["form"] == "fp32" and r["rate_bit_s"] == like["rate_bit_s"])
+    return next(same)
 
 
 def wrong_mtu(wire: Wire) -> dict[str, Any]:

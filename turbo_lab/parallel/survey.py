@@ -3,13 +3,19 @@
 Every pass runs everything once, so two passes are two runs of the same measurement on the same
 machine a few seconds apart (A/A). The time of a row is the median over its calls, each of the rank
 that was slowest in it; nccl-tests' mean is in ``parallel.sweep``.
+
+What torchrun printed for ``survey_job`` (see ``docs/multi-machine.md``) becomes the table of the
+model's error: ``python -m turbo_lab.parallel.survey FILE``
 """
 
 from __future__ import annotations
 
+import json
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turbo_lab.core.errors import UsageError
@@ -154,3 +160,22 @@ def table_rows(
 
 def _first(count: int, total: int) -> list[list[int]]:
     return [list(range(count)), *([rank] for rank in range(count, total))]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the error of the cost model from a file with what torchrun printed.
+
+    Raises UsageError where no line holds results.
+    """
+    from turbo_lab.network.accuracy import accuracy_text, held_out_accuracy
+
+    (name,) = argv if argv is not None else sys.argv[1:]
+    lines = [line for line in Path(name).read_text().splitlines() if line.startswith('{"ranks"')]
+    if not lines:
+        raise UsageError(f"{name} has no line of results; give the output of the host with rank 0")
+    rows = survey_rows(json.loads(lines[-1])["results"])
+    print(accuracy_text(held_out_accuracy(by_pass(rows))))
+
+
+if __name__ == "__main__":
+    main()

@@ -123,7 +123,8 @@ def _run_under_torchrun(name: str, arguments: dict[str, Any]) -> None:
     comm = connect()
     results = comm.gather_objects(work(comm, **arguments))
     if comm.rank == 0:
-        print(json.dumps({"ranks": comm.size, "backend": comm.backend, "results": results}))
+        facts = {"ranks": comm.size, "backend": comm.backend, "results": results}
+        print(json.dumps(facts, default=lambda array: array.tolist()), flush=True)
     comm.close()
 
 

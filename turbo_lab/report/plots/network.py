@@ -12,6 +12,7 @@ from turbo_lab.report.plots.request import COLOURS, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 MARKERS = ("o", "s", "^", "D")
 Points = Sequence[tuple[float, float]]
@@ -45,8 +46,10 @@ def plot_cost(
             dashed = {} if name in measured else {"ls": "--", "label": name}
             ax.plot(xs, [1e3 * curves[name](x) for x in xs], color=look["color"], lw=1.4, **dashed)
     ax.set(xscale="log", yscale="log", ylabel="time [ms]")
+    _plain_ticks(ax.yaxis)
     _size_axis(ax, sizes)
-    ax.legend(frameon=False, fontsize=9)
+    if names:
+        ax.legend(frameon=False, fontsize=9)
     return ax
 
 
@@ -105,7 +108,7 @@ def plot_gain(
             ax.plot([rate / 1e6], [1], "|", color=look["color"], ms=22, mew=2)
     ax.axhline(1, color="black", lw=0.9)
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
-    _plain_ticks(ax)
+    _plain_ticks(ax.xaxis, ax.yaxis)
     ax.legend(frameon=False, fontsize=9)
     return ax
 
@@ -133,10 +136,10 @@ def _size_axis(ax: Axes, sizes: Sequence[float]) -> None:
     ax.set_xlabel("size")
 
 
-def _plain_ticks(ax: Axes) -> None:
+def _plain_ticks(*axes: Axis) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    for axis in (ax.xaxis, ax.yaxis):
+    for axis in axes:
         axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
