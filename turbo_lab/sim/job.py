@@ -1,0 +1,58 @@
+"""One request on its way through a simulated engine: what it wants, has, and when it got it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turbo_lab.sim.clock import to_fs
+
+if TYPE_CHECKING:
+    from turbo_lab.sim.block_pool import Extent
+    from turbo_lab.workload.trace_request import TraceRequest
+
+
+class Job:
+    """A request's state. Mutable; only the replica that holds it changes it.
+
+    Attributes:
+        index: its number in the trace.
+        sent_fs: when the client sent it.
+        prompt, output: tokens of prompt and reply (a reply has at least one).
+        computed: tokens whose keys and values are in the cache.
+        generated: reply tokens that are out.
+        start_step, ticket: where and as whom it entered the decoding group.
+        own_blocks: blocks that no other request may use.
+        extents: shared runs of prompt blocks that it holds.
+        kept: its own full blocks after a preemption, as long as nobody took them.
+        hit_tokens: prompt tokens that the cache had at its first admission.
+        first_fs, last_fs: times of its first and last token.
+        ready: its keys and values came over a link, so it decodes at once.
+        bursts: (replica log, first step, last step) or (None, time, tokens), for its timeline.
+    """
+
+    __slots__ = (
+        "admitted", "attempts", "bursts", "computed", "extents", "first_fs", "generated",
+        "hit_tokens", "index", "kept", "last_fs", "output", "own_blocks", "preemptions", "prompt",
+        "ready", "replica", "request", "sent_fs", "start_step", "ticket",
+    )  # fmt: skip
+
+    def __init__(self, request: TraceRequest, index: int) -> None:
+        self.request = request
+        self.index = index
+        self.sent_fs = to_fs(request.arrival_s)
+        self.prompt = request.input_tokens
+        self.output = request.output_tokens or 1
+        self.computed = self.generated = self.own_blocks = 0
+        self.hit_tokens = self.preemptions = self.ticket = self.start_step = 0
+        self.first_fs = self.last_fs = -1
+        self.admitted = self.ready = False
+        self.extents: list[Extent] = []
+        self.kept: Extent | None = None
+        self.bursts: list[tuple] | None = None
+        self.attempts: list[tuple[int, int]] | None = None
+        self.replica = -1
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and reply tokens that exist now."""
+        return self.prompt + self.generated
