@@ -1,0 +1,1 @@
+"""Records of papers: what each optimises, when its number holds, and what to doubt."""
