@@ -19,7 +19,7 @@ from turbo_lab.parallel.comm import Comm
 from turbo_lab.parallel.expert import MoeLayer, MoeSettings, clustered_router, seeded_router
 from turbo_lab.parallel.partition import tensor_part
 from turbo_lab.parallel.pipeline import Pipeline
-from turbo_lab.parallel.schedule import Slot
+from turbo_lab.parallel.schedule import Slot, rows_from
 from turbo_lab.parallel.stage import Caches, Stage
 from turbo_lab.parallel.tally import total
 from turbo_lab.parallel.tensor import SwiGLU, Tensor
@@ -233,12 +233,8 @@ def _forget(pipe: Pipeline) -> None:
 
 
 def _run_facts(pipe: Pipeline, slots: list[Slot]) -> dict[str, Any]:
-    rows = [
-        (s.task.stage, s.task.micro_batch, s.task.kind, s.task.step, s.start_s, s.end_s)
-        for s in slots
-    ]
     return {
-        "slots": rows,
+        "slots": rows_from(slots),
         "tallies": [*pipe.comm.tallies(), *pipe.back.tallies()],
         "weight_bytes": _held_bytes(pipe.stage),
     }

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from turbo_lab.core.errors import UsageError
-from turbo_lab.parallel.schedule import Slot, bubble_share, slots_from
+from turbo_lab.core.errors import UnmeasuredError, UsageError
+from turbo_lab.parallel.schedule import (
+    Slot,
+    bubble_share,
+    decode_order,
+    slots_from,
+    timetable,
+)
 
 Split = tuple[tuple[int, int], ...]
 
@@ -40,15 +46,18 @@ class Arm:
 
 @dataclass(frozen=True)
 class Studied:
-    """What a study returned, as plain data (``data``), read by arm."""
+    """What a study returned, as plain data (``data``), read by arm.
+
+    Where ``data`` is None, for the study did not run, every figure raises UnmeasuredError.
+    """
 
     stages: int
-    data: Mapping[str, Any]
+    data: Mapping[str, Any] | None
 
     def passes(self, arm: str, *, decode: bool = False) -> list[list[Slot]]:
         """The tasks of all stages, pass by pass; ``decode``: without the prefill."""
         runs = [slots_from(run["slots"]) for run in self._arm(arm)]
-        return [[s for s in run if s.task.step or not decode] for run in runs]
+        return [decode_part(run) if decode else run for run in runs]
 
     def idle(self, arm: str, *, decode: bool = False) -> list[float]:
         """Idle share of all stages together in each pass."""
@@ -81,18 +90,46 @@ class Studied:
 
     def tokens(self, arm: str) -> list[list[int]]:
         """The tokens written in the first pass, a list for each request."""
-        return list(self.data["tokens"][arm])
+        return list(self._whole["tokens"][arm])
 
     def sent_bytes(self, arm: str) -> int:
         """Payload of the activations sent in the first pass, over all boundaries."""
-        return int(self.data["sent_bytes"][arm])
+        return int(self._whole["sent_bytes"][arm])
 
     @property
     def weight_bytes(self) -> list[int]:
         """Bytes of the matrices that each stage of the even split holds."""
-        return list(self.data["weight_bytes"])
+        return list(self._whole["weight_bytes"])
 
     def _arm(self, arm: str) -> list[dict[str, Any]]:
-        if arm not in self.data["runs"]:
-            raise UsageError(f"there is no arm {arm!r}; allowed: {', '.join(self.data['runs'])}")
-        return list(self.data["runs"][arm])
+        runs = self._whole["runs"]
+        if arm not in runs:
+            raise UsageError(f"there is no arm {arm!r}; allowed: {', '.join(runs)}")
+        return list(runs[arm])
+
+    @property
+    def _whole(self) -> Mapping[str, Any]:
+        if self.data is None:
+            raise UnmeasuredError("the study did not run")
+        return self.data
+
+
+def decode_part(slots: Sequence[Slot]) -> list[Slot]:
+    """Without the prefill, which takes another time than the steps behind it."""
+    return [slot for slot in slots if slot.task.step]
+
+
+def forecast(arm: Arm, *, prefill_s: Sequence[float], decode_s: Sequence[float] = ()) -> list[Slot]:
+    """The timetable of an arm that generates, from the seconds of one micro-batch on each stage.
+
+    Sending takes no time. Raises UsageError for a training arm, or without the times of decoding.
+    """
+    if arm.schedule or (arm.steps > 1 and len(decode_s) != len(prefill_s)):
+        raise UsageError(
+            f"arm {arm.name!r}, {len(prefill_s)} prefill and {len(decode_s)} decode times; "
+            "allowed: an arm without a schedule, and with several steps as many of both"
+        )
+    order = decode_order(stages=len(prefill_s), micro_batches=arm.micro_batches, steps=arm.steps)
+    return timetable(
+        order, duration=lambda task: (decode_s if task.step else prefill_s)[task.stage]
+    )

@@ -17,6 +17,7 @@ from turbo_lab.core.errors import UsageError
 from turbo_lab.core.host import repository_root
 from turbo_lab.parallel.launch import launch
 from turbo_lab.parallel.pipeline_arms import Arm
+from turbo_lab.parallel.schedule import rows_from
 
 if TYPE_CHECKING:
     from turbo_lab.parallel.comm import Comm
@@ -152,9 +153,8 @@ def _run(pipes: _Pipes, arm: Arm, tokens: Any, *, warm_up: bool = False) -> dict
         value = None if run.value is None else run.value.tolist()
     if arm.alone:
         pipes.comm.barrier()
-    rows = [(*vars(slot.task).values(), slot.start_s, slot.end_s) for slot in run.slots]
     sent = int(total(pipe.comm.tallies(), kind="send", label="activation"))
-    return {"slots": rows, "kept_bytes": kept, "value": value, "sent_bytes": sent}
+    return {"slots": rows_from(run.slots), "kept_bytes": kept, "value": value, "sent_bytes": sent}
 
 
 def _train(pipe: Pipeline, tokens: Any, *, schedule: str, micro_batches: int) -> tuple[Any, int]:

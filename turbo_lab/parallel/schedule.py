@@ -147,6 +147,14 @@ def slots_from(rows: Iterable[Sequence[Any]]) -> list[Slot]:
     return [Slot(Task(*row[:4]), *row[4:]) for row in rows]
 
 
+def rows_from(slots: Iterable[Slot]) -> list[list[Any]]:
+    """The inverse of ``slots_from``: plain lists, as records and figures take them."""
+    return [
+        [s.task.stage, s.task.micro_batch, s.task.kind, s.task.step, s.start_s, s.end_s]
+        for s in slots
+    ]
+
+
 def idle_shares(slots: Sequence[Slot], *, stages: int) -> list[float]:
     """For each stage the share of the whole run in which it does nothing."""
     start_s, end_s = min(s.start_s for s in slots), max(s.end_s for s in slots)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from turbo_lab.core.errors import UsageError
-from turbo_lab.parallel.pipeline_arms import Arm, Studied
+from turbo_lab.core.errors import UnmeasuredError, UsageError
+from turbo_lab.parallel.pipeline_arms import Arm, Studied, decode_part, forecast
 from turbo_lab.parallel.pipeline_study import run_study
+from turbo_lab.parallel.schedule import rows_from
 
 ROWS = [
     [0, 0, "forward", 0, 0.0, 1.0], [1, 0, "forward", 0, 1.0, 4.0],
@@ -36,12 +37,27 @@ def test_a_study_is_read_by_arm() -> None:
 def test_an_unknown_arm_names_those_there_are() -> None:
     with pytest.raises(UsageError, match="no arm 'b'; allowed: a"):
         Studied(2, DATA).idle("b")
+    with pytest.raises(UnmeasuredError, match="did not run"):
+        Studied(2, None).idle("b")
 
 
 def test_rows_are_counted_and_empty_studies_refused() -> None:
     assert Arm("x", 3, 4, 16).rows == 12
     with pytest.raises(UsageError, match="0 arms"):
         run_study("nowhere", arms=[], stages=2)
+
+
+def test_a_forecast_is_the_timetable_of_the_stages_times() -> None:
+    arm = Arm("x", 2, 1, 8, steps=3)
+    slots = forecast(arm, prefill_s=[1.0, 1.0], decode_s=[1.0, 2.0])
+    assert len(slots) == 12 and max(s.end_s for s in slots) == 11.0
+    assert len(decode_part(slots)) == 8
+    study = Studied(2, {"runs": {"x": [{"slots": rows_from(slots)}]}})
+    assert study.passes("x") == [slots]
+    with pytest.raises(UsageError, match="as many of both"):
+        forecast(arm, prefill_s=[1.0, 1.0])
+    with pytest.raises(UsageError, match="without a schedule"):
+        forecast(Arm("t", 2, 1, 8, schedule="GPipe"), prefill_s=[1.0])
 
 
 def small_study(*arms: Arm, passes: int = 1) -> dict[str, Any]:

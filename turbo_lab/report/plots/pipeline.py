@@ -135,7 +135,7 @@ def plot_latency_throughput(
     for number, (label, (token_s, rate)) in enumerate(points.items()):
         colour = INK if label == alone else COLOURS[0]
         ax.plot(1e3 * token_s, rate, "s" if label == alone else "o", color=colour, ms=8)
-        ax.annotate(label, (1e3 * token_s, rate), xytext=(9, -3 if number % 2 else 4),
+        ax.annotate(label, (1e3 * token_s, rate), xytext=(9, -13 if number % 2 else 4),
                     textcoords="offset points", fontsize=9, color=colour)  # fmt: skip
     if alone in points:
         ax.axvline(1e3 * points[alone][0], ls=":", color=INK, lw=1)
@@ -168,7 +168,7 @@ def plot_loads(loads: Mapping[str, Sequence[int]], *, ranks: int, ax: Axes | Non
         ax.bar([0], [0], color=COLOURS[rank % 4], label=f"rank {rank}")
     ax.set_xticks(centres, list(loads))
     ax.set(ylabel="tokens of an expert", ylim=(0, top * 1.22))
-    ax.legend(frameon=False, fontsize=9, loc="upper right", bbox_to_anchor=(1.0, 0.9))
+    ax.legend(frameon=False, fontsize=9, loc="center right", bbox_to_anchor=(1.0, 0.6))
     ax.grid(visible=False)
     return ax
 
