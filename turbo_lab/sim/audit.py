@@ -21,17 +21,13 @@ def _holds(law: bool, message: str) -> None:
 
 def audit_blocks(replica: Replica) -> None:
     """Every block is free, one request's own, or part of a prefix that its holders share."""
-    pool, steps = replica.pool, replica.decoders.step
+    pool = replica.pool
     idle = sum(extent.blocks for extent in pool.idle)
     _holds(pool.free == pool.blank + idle, f"free {pool.free}, blank {pool.blank}, idle {idle}")
     holders: Counter[int] = Counter()
     own, held = 0, {}
     for job in [*replica.running, *replica.sending]:
-        opened = 0
-        if job.ticket:
-            end = job.computed + steps - job.start_step
-            opened = -(-end // pool.block_tokens) - -(-job.computed // pool.block_tokens)
-        own += job.own_blocks + opened
+        own += job.own_blocks + (replica.decoders.state(job)[1] if job.ticket else 0)
         holders.update(id(extent) for extent in job.extents)
         held.update({id(extent): extent for extent in job.extents})
         _holds(job.own_blocks >= 0, f"request {job.index} owns {job.own_blocks} blocks")
@@ -57,7 +53,7 @@ def audit_replica(replica: Replica, now_fs: int) -> None:
     _holds(decoders.count == len(decoding), f"{decoders.count} decode, {len(decoding)} have a slot")
     _holds(len(running) == len(decoding) + prompts, "a running request neither reads nor writes")
     _holds(replica.load == len(running) + len(replica.waiting), f"load {replica.load}")
-    context = sum(job.computed + decoders.step - job.start_step for job in decoding)
+    context = sum(decoders.state(job)[0] for job in decoding)
     _holds(decoders.context == context, f"caches hold {context}, not {decoders.context} tokens")
     wanted = sum(job.prompt + job.generated for job in replica.waiting)
     if replica.partial is not None:
@@ -73,5 +69,6 @@ def audit(fleet: Fleet) -> None:
     """All laws of a fleet. Raises AuditError naming the first that is broken."""
     for replica in fleet.replicas:
         audit_replica(replica, fleet.now_fs)
-    held = sum(replica.load for replica in fleet.replicas) + len(fleet.backlog) + fleet.moving
+    backlog = sum(len(pool.backlog) for pool in {id(p): p for p in fleet.home}.values())
+    held = sum(replica.load for replica in fleet.replicas) + backlog + fleet.moving
     _holds(held == fleet.in_flight, f"{fleet.in_flight} requests in flight, {held} somewhere")

@@ -54,19 +54,20 @@ class StepClock:
     """Step costs of one calibration in femtoseconds, decode costs as a table.
 
     ``decode_fs[B]``: fixed part and B decoding sequences, each of which computes
-    ``tokens_per_sequence`` tokens (more than 1 when drafts are verified).
+    ``tokens_per_sequence`` tokens (more than 1 when drafts are verified, which costs what so many
+    sequences cost, their caches read once), behind ``draft_s`` of drafting.
     """
 
     __slots__ = ("context_fs", "decode_fs", "pair_fs", "request_fs", "token_fs")
 
     def __init__(
-        self, calibration: Calibration, *, tokens_per_sequence: int = 1, extra_s: float = 0.0
+        self, calibration: Calibration, *, tokens_per_sequence: int = 1, draft_s: float = 0.0
     ) -> None:
         self.token_fs = to_fs(calibration.prefill_token_s)
         self.pair_fs = to_fs(calibration.prefill_context_s)
         self.context_fs = to_fs(calibration.context_token_s)
         self.request_fs = to_fs(calibration.request_s)
-        fixed, spare = calibration.fixed_s, [0.0, *[extra_s] * calibration.max_sequences]
+        fixed, spare = calibration.fixed_s, [0.0, *[draft_s] * calibration.max_sequences]
         self.decode_fs = [
             to_fs(fixed + spare[b] + calibration.decode_s(b * tokens_per_sequence))
             for b in range(calibration.max_sequences + 1)

@@ -8,23 +8,68 @@ grow by their count. So a run of any number of steps costs the same.
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import Protocol
 
 from turbo_lab.sim.job import Job
+from turbo_lab.sim.step_log import StepLog
 
 
-class Decoders:
-    """Plain decoding.
+class Group(Protocol):
+    """Sequences that decode together.
 
     Attributes:
         step: number of steps this group has done.
         count: sequences in it.
         context: tokens in their caches, summed.
         width: tokens that each takes of the step's token budget.
+        log: where token times can be read, when they are kept.
     """
 
-    __slots__ = ("_block", "_ending", "_openers", "_tickets", "context", "count", "step", "width")
+    step: int
+    count: int
+    context: int
+    width: int
+    log: StepLog | None
+
+    def add(self, job: Job) -> None:
+        """Take in a sequence that has its first token and wants more."""
+
+    def drop(self, job: Job) -> None:
+        """Take a sequence out and write down how far it came and what it took on the way."""
+
+    def opens(self, job: Job) -> int:
+        """New blocks that this sequence needs in the next step."""
+
+    def state(self, job: Job) -> tuple[int, int]:
+        """(tokens in its cache, blocks taken since it came that are not in ``own_blocks``)."""
+
+    def blocks(self, steps: int) -> int:
+        """New blocks that the group needs in the next ``steps`` steps."""
+
+    def steps_ahead(self, free: int) -> int:
+        """Steps until a sequence ends, fewer where ``free`` blocks do not last so long, maybe 0."""
+
+    def advance(self, steps: int) -> list[Job]:
+        """Do so many steps; returns the sequences that ended, taken out."""
+
+
+class Decoders:
+    """Plain decoding: one token per sequence and step (see ``Group``)."""
+
+    __slots__ = (
+        "_block",
+        "_ending",
+        "_openers",
+        "_tickets",
+        "context",
+        "count",
+        "log",
+        "step",
+        "width",
+    )
 
     def __init__(self, block_tokens: int) -> None:
+        self.log: StepLog | None = None
         self.step = self.count = self.context = self._tickets = 0
         self.width = 1
         self._block = block_tokens
@@ -51,12 +96,20 @@ class Decoders:
         job.own_blocks += (before + done + block - 1) // block - (before + block - 1) // block
         job.generated += done
         job.ticket = 0
+        if done and job.bursts is not None:
+            job.bursts.append((self.log, job.start_step, self.step, 1))
         self.count -= 1
         self.context -= job.computed
 
     def opens(self, job: Job) -> int:
         """New blocks that this sequence needs in the next step."""
         return int((job.computed + self.step - job.start_step) % self._block == 0)
+
+    def state(self, job: Job) -> tuple[int, int]:
+        """(tokens in its cache, blocks taken since it came)."""
+        before, block = job.computed, self._block
+        tokens = before + self.step - job.start_step
+        return tokens, (tokens + block - 1) // block - (before + block - 1) // block
 
     def blocks(self, steps: int) -> int:
         """New blocks that the group needs in the next ``steps`` steps."""

@@ -1,4 +1,4 @@
-"""Replicas behind a router: the event loop."""
+"""Replicas behind routers: the event loop."""
 
 from __future__ import annotations
 
@@ -14,6 +14,30 @@ from turbo_lab.sim.routers import Router
 
 Watch = Callable[["Fleet"], None]
 Action = Callable[[int], None]
+Control = Callable[["Fleet"], None]
+
+
+class Pool:
+    """Replicas that share a router. live: those that take requests now, in order of their number.
+
+    ``backlog``: requests that none could take.
+    """
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.live: list[Replica] = []
+        self.backlog: list[Job] = []
+
+    def add(self, replica: Replica) -> None:
+        """This one takes requests from now on."""
+        self.live = sorted([*self.live, replica], key=lambda r: r.tag)
+        self.router.members(self.live)
+
+    def remove(self, replica: Replica) -> None:
+        """This one takes no more."""
+        self.live.remove(replica)
+        if self.live:
+            self.router.members(self.live)
 
 
 class Fleet:
@@ -21,11 +45,11 @@ class Fleet:
 
     Attributes:
         now_fs: time of the last event. last_fs: when the last request finished.
-        replicas: all that were ever started. live: those that take requests.
+        front: the pool that new requests go to.
+        replicas: all that were ever started; ``home[tag]`` is the pool of one.
         in_flight: requests sent and not finished.
-        backlog: requests that no replica could take (none was live).
         moving: requests whose keys and values are on their way between replicas.
-        replica_fs: time that each replica took requests, by its number.
+        up_fs: since when a replica is paid for, by its number. paid_fs: what was paid so far.
     """
 
     def __init__(
@@ -40,65 +64,62 @@ class Fleet:
     ) -> None:
         if replicas < 1:
             raise UsageError(f"{replicas} replicas; allowed: 1 or more")
-        self.engine, self.router = engine, router
-        self.now_fs = self.last_fs = self.in_flight = self._order = self._arrived_fs = 0
-        self.migrations = self.restarts = self.moving = 0
+        self.engine = engine
+        self.now_fs = self.last_fs = self.paid_fs = 0
+        self.in_flight = self.moving = self.migrations = self.restarts = self._order = 0
         self.replicas: list[Replica] = []
-        self.live: list[Replica] = []
-        self.backlog: list[Job] = []
-        self.replica_fs: dict[int, int] = {}
+        self.home: list[Pool] = []
+        self.up_fs: dict[int, int] = {}
         self._events: list[tuple[int, int, Replica | Action]] = []
         self._on_finish, self._keep_steps, self._watch = on_finish, keep_steps, watch
+        self.front = Pool(router)
         for _ in range(replicas):
-            self.start_replica()
+            self.start_replica(self.front)
 
-    def start_replica(self) -> Replica:
+    def start_replica(self, pool: Pool) -> Replica:
         """Add an empty replica that takes requests from now on."""
         replica = Replica(
             self.engine, on_finish=self._finished, keep_steps=self._keep_steps,
             tag=len(self.replicas),
         )  # fmt: skip
         self.replicas.append(replica)
-        self.admit_replica(replica)
+        self.home.append(pool)
+        self.open(replica)
         return replica
 
-    def admit_replica(self, replica: Replica) -> None:
+    def open(self, replica: Replica) -> None:
         """Let a replica take requests, those that found none first."""
-        self.live.append(replica)
-        self.live.sort(key=lambda r: r.tag)
-        self.replica_fs[replica.tag] = self.replica_fs.get(replica.tag, 0) - self.now_fs
-        self.router.members(self.live)
-        waiting, self.backlog = self.backlog, []
+        pool = self.home[replica.tag]
+        self.up_fs.setdefault(replica.tag, self.now_fs)
+        pool.add(replica)
+        waiting, pool.backlog = pool.backlog, []
         for job in waiting:
-            self.route(job)
+            self.route(job, pool)
 
-    def remove_replica(self, replica: Replica) -> None:
-        """Send no more requests to a replica; what it holds goes on."""
-        self.live.remove(replica)
-        self.replica_fs[replica.tag] += self.now_fs
-        if self.live:
-            self.router.members(self.live)
+    def stop_paying(self, replica: Replica) -> None:
+        """A replica is gone or drained."""
+        self.paid_fs += self.now_fs - self.up_fs.pop(replica.tag)
 
-    def route(self, job: Job) -> None:
-        """Give a request to the replica that the router picks, at the present time."""
-        if not self.live:
-            self.backlog.append(job)
+    def route(self, job: Job, pool: Pool) -> None:
+        """Give a request to the replica of a pool that its router picks, at the present time."""
+        live = pool.live
+        if not live:
+            pool.backlog.append(job)
             return
-        replica = self.router.pick(job) if len(self.live) > 1 else self.live[0]
-        self.submit(job, replica)
+        self.submit(job, pool.router.pick(job) if len(live) > 1 else live[0])
 
     def submit(self, job: Job, replica: Replica) -> None:
         """Give a request to this replica."""
         before = replica.end_fs
         replica.submit(job, self.now_fs)
-        self.note(replica, before)
+        if replica.end_fs != before:
+            self.note(replica)
 
-    def note(self, replica: Replica, before_fs: int) -> None:
-        """Write down that a replica's work ends at another time than before."""
-        end_fs = replica.end_fs
-        if end_fs != before_fs and end_fs != NEVER:
+    def note(self, replica: Replica) -> None:
+        """Write down when the work of a replica ends; needed after each change from outside."""
+        if replica.end_fs != NEVER:
             self._order += 1
-            heappush(self._events, (end_fs, self._order, replica))
+            heappush(self._events, (replica.end_fs, self._order, replica))
 
     def at(self, time_fs: int, action: Action) -> None:
         """Call ``action(time_fs)`` then, unless all requests are finished before."""
@@ -108,33 +129,38 @@ class Fleet:
     def run(self, jobs: Iterable[Job]) -> None:
         """Send all requests at their times and go on until every one is finished.
 
-        Raises UsageError where a request is sent before the one before it.
+        Raises UsageError where a request is sent before the one before it, or where requests
+        remain that no replica will ever take.
         """
-        delay_fs = self.replicas[0].clock.request_fs
-        watch = self._watch
+        delay_fs, watch, front = self.replicas[0].clock.request_fs, self._watch, self.front
+        arrived_fs, first = 0, True
         for job in jobs:
             time_fs = job.sent_fs + delay_fs
-            if time_fs < self._arrived_fs:
+            if time_fs < arrived_fs:
                 raise UsageError(
                     f"request {job.index} is sent before the one before it. Sort the trace by time"
                 )
-            self._until(time_fs)
-            self.now_fs = self._arrived_fs = time_fs
+            if first:
+                first, self.up_fs = False, dict.fromkeys(self.up_fs, job.sent_fs)
+            self._until(time_fs, more=True)
+            self.now_fs = arrived_fs = time_fs
             self.in_flight += 1
-            self.route(job)
+            self.route(job, front)
             if watch:
                 watch(self)
-        self._until(NEVER)
-        for replica in self.live:
-            self.replica_fs[replica.tag] += self.now_fs
+        self._until(NEVER, more=False)
+        for replica in self.replicas:
+            if replica.tag in self.up_fs:
+                self.stop_paying(replica)
+        if self.in_flight:
+            raise UsageError(
+                f"{self.in_flight} requests remain and no replica is left to take them"
+            )
 
-    def _until(self, time_fs: int) -> None:
-        """Handle all events before this time."""
+    def _until(self, time_fs: int, *, more: bool) -> None:
+        """Handle all events before this time; without ``more`` to come, while requests are left."""
         events, watch = self._events, self._watch
-        last = time_fs == NEVER
-        while events and events[0][0] < time_fs:
-            if last and not self.in_flight:
-                return
+        while events and events[0][0] < time_fs and (more or self.in_flight):
             when, _, target = heappop(events)
             if isinstance(target, Replica):
                 if target.end_fs != when:

@@ -8,6 +8,7 @@ from turbo_lab.sim.clock import to_fs
 
 if TYPE_CHECKING:
     from turbo_lab.sim.block_pool import Extent
+    from turbo_lab.sim.step_log import StepLog
     from turbo_lab.workload.trace_request import TraceRequest
 
 
@@ -27,11 +28,13 @@ class Job:
         hit_tokens: prompt tokens that the cache had at its first admission.
         first_fs, last_fs: times of its first and last token.
         ready: its keys and values came over a link, so it decodes at once.
-        bursts: (replica log, first step, last step) or (None, time, tokens), for its timeline.
+        failures: when replicas failed under it.
+        bursts: its tokens, where kept: (log, step before the first, last step, tokens per step),
+            or (None, time, time, tokens) for the token that ends a prompt.
     """
 
     __slots__ = (
-        "admitted", "attempts", "bursts", "computed", "extents", "first_fs", "generated",
+        "admitted", "bursts", "computed", "extents", "failures", "first_fs", "generated",
         "hit_tokens", "index", "kept", "last_fs", "output", "own_blocks", "preemptions", "prompt",
         "ready", "replica", "request", "sent_fs", "start_step", "ticket",
     )  # fmt: skip
@@ -48,9 +51,23 @@ class Job:
         self.admitted = self.ready = False
         self.extents: list[Extent] = []
         self.kept: Extent | None = None
-        self.bursts: list[tuple] | None = None
-        self.attempts: list[tuple[int, int]] | None = None
+        self.bursts: list[tuple[StepLog | None, int, int, int]] | None = None
+        self.failures: list[int] | None = None
         self.replica = -1
+
+    def restart(self, now_fs: int) -> None:
+        """Forget all that was done for it: the replica that held it is gone."""
+        self.failures = [*(self.failures or []), now_fs]
+        self.computed = self.generated = self.own_blocks = self.ticket = 0
+        self.first_fs = self.last_fs = -1
+        self.ready, self.extents, self.kept = False, [], None
+        if self.bursts is not None:
+            self.bursts = []
+
+    def arrive(self, *, ready: bool) -> None:
+        """Enter another replica with nothing in its cache, or with all of it (``ready``)."""
+        self.computed = self.own_blocks = 0
+        self.ready, self.extents, self.kept = ready, [], None
 
     @property
     def tokens(self) -> int:

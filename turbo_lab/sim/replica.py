@@ -1,12 +1,7 @@
-"""One engine, step by step, by vLLM's scheduling rules; runs of equal decode steps are jumped.
+"""One engine and its events: a request arrives, a step or a run of equal decode steps ends.
 
-A step (vLLM 0.32, v1/core/sched/scheduler.py) first serves the running requests in the order of
-their admission: decoding ones take their tokens, one that is still in its prompt takes what the
-token budget leaves. If a block is missing, the request admitted last is preempted (by priority:
-the least important): its blocks are free, it starts again at the head of the queue. Only in steps
-without a preemption are waiting requests admitted, in order, while tokens, sequences and blocks
-last; the first that does not fit ends the round, and a prompt must fit as a whole.
-At most one running request is in its prompt, and it was admitted last.
+A run of decode steps is one event. It ends with the first sequence, with the blocks, or, when a
+request arrives that might be admitted, with the step that is under way.
 """
 
 from __future__ import annotations
@@ -17,13 +12,14 @@ from turbo_lab.sim.block_pool import BlockPool
 from turbo_lab.sim.clock import NEVER, run_fs, steps_until
 from turbo_lab.sim.engine import Engine
 from turbo_lab.sim.job import Job
+from turbo_lab.sim.step_filler import StepFiller
 from turbo_lab.sim.step_log import StepLog
 from turbo_lab.sim.waiting import make_queue
 
 Sink = Callable[[Job, int], None]
 
 
-class Replica:
+class Replica(StepFiller):
     """An engine's state between two events.
 
     Attributes:
@@ -31,13 +27,15 @@ class Replica:
         steps: decode steps of that work; more than 1 only without prompts in it.
         load: requests in it. prompt_load: prompt tokens that they still must compute.
         sending: requests that left for another replica, whose blocks are still being read.
+        only_prompts: whether a request leaves with its first token (a prefill replica).
+        epoch: how often it failed.
     """
 
     __slots__ = (
-        "_jump", "_limit", "_paid", "_policy_fcfs", "_sequences", "_start_fs", "busy_fs", "clock",
-        "decoders", "end_fs", "engine", "load", "log", "on_finish", "on_prefilled", "partial",
-        "pool", "preemptions", "prefilled", "prompt_load", "running", "sending", "step_growth_fs",
-        "step_length_fs", "steps", "tag", "waiting",
+        "_by_priority", "_jump", "_limit", "_paid", "_sequences", "_start_fs", "busy_fs", "clock",
+        "decoders", "end_fs", "engine", "epoch", "leaving", "load", "log", "on_finish", "on_leave",
+        "only_prompts", "partial", "pool", "preemptions", "prefilled", "prompt_load", "running",
+        "sending", "step_growth_fs", "step_length_fs", "steps", "tag", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -45,7 +43,6 @@ class Replica:
         engine: Engine,
         *,
         on_finish: Sink,
-        on_prefilled: Callable[[Job, int], bool] | None = None,
         keep_steps: bool = False,
         tag: int = 0,
     ) -> None:
@@ -54,11 +51,13 @@ class Replica:
         calibration = engine.calibration
         self._sequences = calibration.max_sequences
         self._limit = calibration.max_batched_tokens
-        self._policy_fcfs = engine.policy != "priority"
+        self._by_priority = engine.policy == "priority"
         self._jump = engine.jump
-        self.on_finish, self.on_prefilled = on_finish, on_prefilled
+        self.on_finish = on_finish
+        self.on_leave: Callable[[Replica, Job, int], None] | None = None
+        self.only_prompts = False
         self.log = StepLog() if keep_steps else None
-        self.preemptions = self.busy_fs = 0
+        self.preemptions = self.busy_fs = self.epoch = 0
         self.reset()
 
     def reset(self) -> None:
@@ -70,12 +69,13 @@ class Replica:
             prefix_cache=self.engine.prefix_cache,
         )
         step = self.decoders.step if hasattr(self, "decoders") else 0
-        self.decoders = self.engine.decoders(step)
+        self.decoders = self.engine.decoders(step=step, log=self.log)
         self.waiting = make_queue(self.engine.policy)
         self.running: dict[Job, None] = {}
         self.partial: Job | None = None
         self.prefilled: list[Job] = []
         self.sending: dict[Job, None] = {}
+        self.leaving: list[Job] = []
         self.load = self.prompt_load = self._paid = 0
         self._start_fs = self.step_length_fs = self.step_growth_fs = self.steps = 0
         self.end_fs = NEVER
@@ -84,7 +84,7 @@ class Replica:
         """A request arrives; it fits (see ``Engine.fits``)."""
         job.replica = self.tag
         self.load += 1
-        self.prompt_load += job.prompt
+        self.prompt_load += job.prompt + job.generated
         waiting = self.waiting
         waiting.push(job)
         if self.end_fs == NEVER:
@@ -119,12 +119,12 @@ class Replica:
             decoders.step = first + steps
         if self.prefilled:
             self._end_prompts(now)
+        if self.leaving:
+            self._let_go(now)
         self._schedule(now)
 
     def _end_decoding(self, job: Job, now: int) -> None:
         job.last_fs = now
-        if job.bursts is not None:
-            job.bursts.append((self.log, job.start_step, self.decoders.step))
         self._leave(job)
         self.on_finish(job, now)
 
@@ -138,7 +138,7 @@ class Replica:
         done, self.prefilled = self.prefilled, []
         for job in done:
             if job.bursts is not None:
-                job.bursts.append((None, now, 1))
+                job.bursts.append((None, now, now, 1))
             if not job.generated:
                 job.first_fs = now
             job.generated += 1
@@ -146,8 +146,61 @@ class Replica:
             if job.generated == job.output:
                 self._leave(job)
                 self.on_finish(job, now)
-            elif self.on_prefilled is None or not self.on_prefilled(job, now):
+            else:
                 self.decoders.add(job)
+                if self.only_prompts:
+                    self.leaving.append(job)
+
+    def ask_to_leave(self, job: Job, now_fs: int) -> None:
+        """Have a decoding request leave with its cache at the end of the step under way."""
+        self.leaving.append(job)
+        self.interrupt(now_fs)
+
+    def _let_go(self, now: int) -> None:
+        """Take out those that leave; their blocks stay until ``sent``."""
+        jobs, self.leaving = self.leaving, []
+        for job in jobs:
+            if job.ticket:  # Else it ended or was preempted meanwhile.
+                self.decoders.drop(job)
+                del self.running[job]
+                self.load -= 1
+                self.sending[job] = None
+                assert self.on_leave is not None
+                self.on_leave(self, job, now)
+
+    def sent(self, job: Job, now_fs: int) -> None:
+        """The cache of a request that left has been read: its blocks are free."""
+        del self.sending[job]
+        self.pool.release(job)
+        self.refresh(now_fs)
+
+    def refresh(self, now_fs: int) -> None:
+        """Something changed in favour of the waiting ones: look again as soon as possible."""
+        if self.waiting:
+            if self.end_fs == NEVER:
+                self._schedule(now_fs)
+            else:
+                self.interrupt(now_fs)
+
+    def withdraw(self) -> Job | None:
+        """Take out the last in the queue that has computed nothing; None where there is none."""
+        queue = self.waiting.drain()
+        fresh = [job for job in queue if not job.admitted]
+        for job in queue:
+            if not fresh or job is not fresh[-1]:
+                self.waiting.push(job)
+        if not fresh:
+            return None
+        self.load -= 1
+        self.prompt_load -= fresh[-1].tokens
+        return fresh[-1]
+
+    def fail(self) -> list[Job]:
+        """Lose everything; returns the requests that were here, in the order of the trace."""
+        lost = sorted([*self.running, *self.waiting], key=lambda job: job.index)
+        self.epoch += 1
+        self.reset()
+        return lost
 
     def _schedule(self, now: int) -> None:
         """Decide on the next step, or on a run of steps."""
@@ -178,119 +231,3 @@ class Replica:
         self.step_growth_fs = growth = clock.context_fs * count
         self.steps = steps
         self.end_fs = now + (length if steps == 1 else run_fs(steps, length, growth))
-
-    def _fill_step(self) -> tuple[int, int]:
-        """Prompt tokens of the next step: (query-key pairs, tokens)."""
-        decoders, pool = self.decoders, self.pool
-        may_admit = not self._make_room()
-        self._paid = decoders.blocks(1)
-        pool.take(self._paid)
-        budget = self._limit - decoders.count * decoders.width
-        pairs = tokens = 0
-        if self.partial is not None:
-            tokens, pairs = self._compute(self.partial, budget)
-            if not tokens:
-                self._preempt(self.partial)
-                may_admit = False
-        if may_admit:
-            waiting, running = self.waiting, self.running
-            while waiting and tokens < budget and len(running) < self._sequences:
-                job = waiting.head()
-                if not self._admit(job):
-                    break
-                waiting.pop()
-                running[job] = None
-                if job.ready:
-                    budget -= self._join(job)
-                else:
-                    more, extra = self._compute(job, budget - tokens)
-                    tokens += more
-                    pairs += extra
-        return pairs, tokens
-
-    def _compute(self, job: Job, budget: int) -> tuple[int, int]:
-        """Give a prompt its tokens of this step: (tokens, pairs); (0, 0) without blocks for it."""
-        past, left = job.computed, job.prompt + job.generated - job.computed
-        tokens = left if left < budget else budget
-        block = self.pool.block_tokens
-        need = (past + tokens + block - 1) // block - (past + block - 1) // block
-        if need > self.pool.free:
-            return 0, 0
-        self.pool.take(need)
-        job.own_blocks += need
-        job.computed = past + tokens
-        self.prompt_load -= tokens
-        if job.request.block_ids:
-            self.pool.register(job, past=past)
-        if tokens == left:
-            self.prefilled.append(job)
-            self.partial = None
-        else:
-            self.partial = job
-        return tokens, tokens * past + tokens * (tokens + 1) // 2
-
-    def _admit(self, job: Job) -> bool:
-        """Take hold of cached blocks, if the whole prompt fits; False if it does not."""
-        pool, total = self.pool, job.prompt + job.generated
-        need = (total + pool.block_tokens - 1) // pool.block_tokens
-        if not (job.request.block_ids or job.kept):
-            if need > pool.free:
-                return False
-        else:
-            hit, found, idle = pool.lookup(job) if pool.prefix_cache else (0, [], 0)
-            if need - hit + idle > pool.free:
-                return False
-            pool.hold(job, found, hit)
-            job.computed = hit * pool.block_tokens
-            self.prompt_load -= job.computed
-            if not job.admitted:
-                job.hit_tokens = job.computed
-        job.admitted = True
-        return True
-
-    def _join(self, job: Job) -> int:
-        """Let a request whose keys and values arrived decode from this step on."""
-        pool, decoders = self.pool, self.decoders
-        ready, job.ready = job.prompt + job.generated - 1, False
-        block = pool.block_tokens
-        need = (ready + block - 1) // block - job.computed // block
-        pool.take(need)
-        job.own_blocks += need
-        self.prompt_load -= job.prompt + job.generated - job.computed
-        job.computed = ready
-        if job.request.block_ids:
-            pool.register(job)
-        decoders.add(job)
-        opens = decoders.opens(job)
-        pool.take(opens)
-        self._paid += opens
-        return decoders.width
-
-    def _make_room(self) -> bool:
-        """Preempt until the decoding sequences have their blocks; whether any was."""
-        before = self.preemptions
-        while self.decoders.count and self.decoders.blocks(1) > self.pool.free:
-            self._preempt(self._victim())
-        return self.preemptions > before
-
-    def _victim(self) -> Job:
-        if self._policy_fcfs:
-            return next(reversed(self.running))
-        return max(self.running, key=lambda job: (job.request.priority, job.sent_fs, job.index))
-
-    def _preempt(self, job: Job) -> None:
-        self.preemptions += 1
-        job.preemptions += 1
-        del self.running[job]
-        if job is self.partial:
-            self.partial = None
-            self.prompt_load -= job.prompt + job.generated - job.computed
-        else:
-            first = job.start_step
-            self.decoders.drop(job)
-            if job.bursts is not None and self.decoders.step > first:
-                job.bursts.append((self.log, first, self.decoders.step))
-        self.pool.release(job, keep=True)
-        job.computed = 0
-        self.prompt_load += job.prompt + job.generated
-        self.waiting.push_back(job)

@@ -109,13 +109,15 @@ def timeline(job: Job) -> Timeline:
         labels["tenant"] = request.tenant
     if request.session:
         labels["conversation"] = request.session
-    tries = job.attempts or []
-    attempts = tuple(Attempt(to_s(a), None, to_s(b), "replica failed") for a, b in tries)
-    if attempts:
-        attempts += (Attempt(to_s(tries[-1][1]), 200, to_s(job.last_fs)),)
+    ends = [to_s(t) for t in job.failures or ()]
+    begins = [sent_s, *ends]
+    attempts = [Attempt(a, None, b, "replica failed") for a, b in zip(begins, ends, strict=False)]
+    if ends:
+        attempts.append(Attempt(ends[-1], 200, to_s(job.last_fs)))
     return Timeline(
-        scheduled_s=sent_s, sent_s=sent_s, connected_s=sent_s, status_code=200,
+        scheduled_s=sent_s, sent_s=sent_s, connected_s=begins[-1], status_code=200,
         chunks=reply_chunks(job), finish_reason="length", saw_done=True,
         usage={"prompt_tokens": job.prompt, "completion_tokens": job.output},
-        closed_s=to_s(job.last_fs), request_id=str(job.index), attempts=attempts, labels=labels,
+        closed_s=to_s(job.last_fs), request_id=str(job.index), attempts=tuple(attempts),
+        labels=labels,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from turbo_lab.core.errors import UsageError
 from turbo_lab.metrics.streamed import StreamedMetrics
 from turbo_lab.sim.clock import FS_PER_S, to_s
 from turbo_lab.sim.engine import Engine
-from turbo_lab.sim.fleet import Fleet, Watch
+from turbo_lab.sim.fleet import Control, Fleet, Watch
 from turbo_lab.sim.job import Job
 from turbo_lab.sim.pools import make_router
 from turbo_lab.sim.result import SimResult
@@ -18,7 +18,6 @@ from turbo_lab.sim.routers import Router
 from turbo_lab.workload.trace_request import TraceRequest
 
 PIECE = 4096  # requests read at a time
-Control = Callable[[Fleet], None]
 
 
 def simulate(
@@ -68,7 +67,7 @@ def simulate(
     result.duration_s = to_s(fleet.last_fs - first_fs)
     result.preemptions = sum(r.preemptions for r in fleet.replicas)
     result.busy_s = to_s(sum(r.busy_fs for r in fleet.replicas))
-    result.replica_s = to_s(sum(fleet.replica_fs.values()) - first_fs * replicas)
+    result.replica_s = to_s(fleet.paid_fs)
     result.migrations, result.restarts = fleet.migrations, fleet.restarts
     result.jobs = kept
     result.wall_s = time.perf_counter() - began - result.read_s

@@ -34,8 +34,8 @@ class StepLog:
         """When ``done`` steps of a run were over."""
         return to_s(self.start[row] + run_fs(done, self.length[row], self.growth[row]))
 
-    def chunks(self, after: int, last: int) -> Iterator[Chunk | ChunkRun]:
-        """One token per step from ``after + 1`` to ``last``.
+    def chunks(self, after: int, last: int, tokens: int) -> Iterator[Chunk | ChunkRun]:
+        """``tokens`` per step from ``after + 1`` to ``last``.
 
         A run of n steps becomes one ChunkRun with equal gaps: its first and last token are exact,
         those between are at most ``growth * n^2 / 8`` off.
@@ -46,10 +46,10 @@ class StepLog:
             end = min(last - self.first[row], self.count[row])
             first_s, last_s = self.end_s(row, begin + 1), self.end_s(row, end)
             if end - begin == 1:
-                yield Chunk(first_s, 1)
+                yield Chunk(first_s, tokens)
             else:
                 count = end - begin
-                yield ChunkRun(first_s, (last_s - first_s) / (count - 1), count, 1)
+                yield ChunkRun(first_s, (last_s - first_s) / (count - 1), count, tokens)
             after = self.first[row] + end
             row += 1
 
@@ -57,9 +57,9 @@ class StepLog:
 def reply_chunks(job: Job) -> tuple[Chunk | ChunkRun, ...]:
     """All tokens of a finished job, in the order of their times."""
     out: list[Chunk | ChunkRun] = []
-    for log, first, last in job.bursts or ():
+    for log, first, last, tokens in job.bursts or ():
         if log is None:
-            out.append(Chunk(to_s(first), last))
+            out.append(Chunk(to_s(first), tokens))
         else:
-            out.extend(log.chunks(first, last))
+            out.extend(log.chunks(first, last, tokens))
     return tuple(out)
