@@ -138,6 +138,13 @@ def coding_s(wire: Wire, **work: Any) -> dict[str, float]:
     }
 
 
+def needed(found: Any, what: str) -> Any:
+    """``found`` itself. Raises UnmeasuredError where a run gave nothing (its reason is printed)."""
+    if found is None:
+        raise UnmeasuredError(f"{what} did not run here; the reason is printed above")
+    return found
+
+
 def gains(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
     """(bandwidth of the plain all-reduce in bit/s, time plain over compressed) by form and rate."""
     found: dict[str, list[tuple[float, float]]] = {}

@@ -51,6 +51,12 @@ def test_no_crossing_is_no_number() -> None:
             host_runs.crossing(points)
 
 
+def test_what_did_not_run_is_no_number() -> None:
+    assert host_runs.needed({"s": 1}, "x") == {"s": 1}
+    with pytest.raises(UnmeasuredError, match="x did not run here"):
+        host_runs.needed(None, "x")
+
+
 def test_the_slowest_rank_counts_sample_by_sample() -> None:
     ranks = [{"x": [1.0, 4.0]}, {"x": [2.0, 3.0]}]
     assert host_runs.slowest(ranks, "x") == [2.0, 4.0]
