@@ -179,18 +179,20 @@ def handing(producer: VllmServer, consumer: VllmServer, pair: Pair) -> Iterator[
 
 def post(base_url: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
     """One completion without a stream. Raises EngineError with the server's words."""
+    return post_json(f"{base_url}/v1/completions", body, timeout_s=timeout_s)
+
+
+def post_json(url: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    """The JSON that a POST answers. Raises EngineError with the server's words."""
     request = urllib.request.Request(
-        f"{base_url}/v1/completions", data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )  # fmt: skip
+        url, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
+    )
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(request, timeout=timeout_s) as answer:
             return json.loads(answer.read())
     except urllib.error.HTTPError as error:
         told = error.read()[:300].decode(errors="replace")
-        raise EngineError(
-            f"POST {base_url}/v1/completions answered {error.code}: {told}"
-        ) from error
+        raise EngineError(f"POST {url} answered {error.code}: {told}") from error
     except (OSError, ValueError) as error:
-        raise EngineError(f"POST {base_url}/v1/completions: {error}") from error
+        raise EngineError(f"POST {url}: {error}") from error

@@ -13,6 +13,7 @@ from typing import Any
 from turbo_lab.client.stream import send_one
 from turbo_lab.core.errors import UnmeasuredError
 from turbo_lab.engines.kv_connector.codec import RAW
+from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.experiment import company
 from turbo_lab.experiment.prefix import prompt_request
 from turbo_lab.metrics import definitions
@@ -120,30 +121,36 @@ class Disturbed:
 
 def disturb(
     parts: Handing, prompt: Sequence[int], *, arm: str, prompt_url: str | None,
+    reply_prompt: Sequence[int], reply_tokens: int,
+) -> Disturbed:  # fmt: skip
+    """A reply runs at the consumer, and beside it a prompt goes to ``prompt_url``."""
+    return disturb_one(parts.consumer, prompt, arm=arm, prompt_url=prompt_url,
+                       reply_prompt=reply_prompt, reply_tokens=reply_tokens)  # fmt: skip
+
+
+def disturb_one(
+    server: VllmServer, prompt: Sequence[int], *, arm: str, prompt_url: str | None,
     reply_prompt: Sequence[int], reply_tokens: int, after_tokens: int = 4,
 ) -> Disturbed:  # fmt: skip
-    """A reply runs at the consumer; once it has ``after_tokens``, the prompt goes to its address.
+    """A reply runs at ``server``; once it has ``after_tokens``, the prompt goes to its address.
 
-    The consumer's own counter tells when. ``prompt_url`` None sends no prompt: the control.
+    The server's own counter tells when. ``prompt_url`` None sends no prompt: the control.
     """
-    reply = prompt_request(reply_prompt, model=parts.consumer.model_name,
-                           output_tokens=reply_tokens)  # fmt: skip
-    goal = parts.consumer.counter(GENERATED) + after_tokens
+    reply = prompt_request(reply_prompt, model=server.model_name, output_tokens=reply_tokens)
+    goal = server.counter(GENERATED) + after_tokens
     with ThreadPoolExecutor(max_workers=1) as client:
-        running = client.submit(
-            send_one, reply, base_url=parts.consumer.base_url, timeout_s=PATIENCE_S
-        )
+        running = client.submit(send_one, reply, base_url=server.base_url, timeout_s=PATIENCE_S)
         beside = None
         if prompt_url is not None:
-            _wait_for_tokens(parts, goal, running)
-            one = prompt_request(prompt, model=parts.consumer.model_name)
+            _wait_for_tokens(server, goal, running)
+            one = prompt_request(prompt, model=server.model_name)
             beside = send_one(one, base_url=prompt_url, timeout_s=PATIENCE_S)
         return Disturbed.of(arm, running.result(), beside)
 
 
-def _wait_for_tokens(parts: Handing, goal: float, running: Any) -> None:
+def _wait_for_tokens(server: VllmServer, goal: float, running: Any) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while parts.consumer.counter(GENERATED) < goal and not running.done():
+    while server.counter(GENERATED) < goal and not running.done():
         if time.monotonic() > deadline:
             raise UnmeasuredError(f"no reply began within {PATIENCE_S:g} s")
         time.sleep(POLL_S)

@@ -16,7 +16,7 @@ from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.kv_connector.journal import read_journal
 
 Side = Literal["producer", "consumer"]
-MODULE = "turbo_lab.engines.kv_connector.connector"
+MODULE = "turbo_lab.parallel.kv_connector"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ configuration: ``listen_host``, ``listen_port`` (0: a free one), ``store_gib``, 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ from turbo_lab.engines.kv_connector.working import Limits, WorkerHalf
 
 logger = init_logger("vllm.turbo_lab.kv_connector")
 GIB = 2**30
+SWITCH_S = 2e-4
 
 
 @dataclass
@@ -111,6 +113,9 @@ class SocketKvConnector(KVConnectorBase_V1):
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """The cache exists: begin to listen, if this engine produces."""
+        # The worker polls for its next step in Python. At the usual 5 ms a thread that moves
+        # blocks would wait that long for the interpreter several times per frame.
+        sys.setswitchinterval(SWITCH_S)
         store = KvStore(limit_bytes=int(float(self._extra("store_gib", 1)) * GIB))
         limits = Limits(**{
             name: float(self._extra(name, getattr(Limits, name)))
