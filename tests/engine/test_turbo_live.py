@@ -26,8 +26,8 @@ def test_merging_shards_of_the_real_cache_is_attention(workshop: TurboWorkshop) 
 
 def test_the_error_budget_holds_on_the_real_cache(workshop: TurboWorkshop) -> None:
     for machine in (BASE, TableMachine(gamma_fraction_bits=3, weight_bits=3)):
-        foretold, found, _ = workshop.budgets(machine)
-        assert found == pytest.approx(foretold, rel=0.3)
+        foretold = workshop.foretold_error(machine)["total"]
+        assert workshop.measured_error(machine) == pytest.approx(foretold, rel=0.3)
 
 
 def test_quality_falls_in_the_order_of_the_widths(workshop: TurboWorkshop) -> None:

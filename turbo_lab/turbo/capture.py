@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from turbo_lab.core.errors import MissingDependencyError, UsageError
-from turbo_lab.precision.eviction import attention_modules
 
 NAME = "turbo_lab_capture"
 
@@ -39,6 +38,8 @@ def capture_step(subject: Any, ids: Any) -> list[Capture]:
     try:
         from transformers import AttentionInterface
         from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+        from turbo_lab.precision.eviction import attention_modules
     except ImportError as error:
         raise MissingDependencyError("transformers", needed_for="a real KV cache") from error
     AttentionInterface.register(NAME, _listen)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from turbo_lab.core.errors import UsageError, did_you_mean
 from turbo_lab.engines import local_model
+from turbo_lab.models.memory import kv_bytes_per_token
+from turbo_lab.models.spec import from_hf_config
 from turbo_lab.turbo.arms import BASE_SHARDS, Arm, study_arms
 from turbo_lab.turbo.capture import Capture, capture_step
-from turbo_lab.turbo.error_budget import ErrorBudget, error_budget, measured_rms
+from turbo_lab.turbo.error_budget import error_budget, measured_rms
 from turbo_lab.turbo.merge import merge, merge_tree, sharded_parts
 from turbo_lab.turbo.tables import Calibration, TableMachine
 
@@ -115,9 +119,10 @@ class TurboWorkshop:
             return Rounded(self.calibration)
         return Tabled(arm.machine, self.calibration, tree=arm.tree)
 
-    def captures(self, *, tokens: int | None = None) -> list[Capture]:
+    @cached_property
+    def captures(self) -> list[Capture]:
         """Query, cache and attention output of every layer at the last token of the scored text."""
-        return capture_step(self.subject, self.text.ids[0][:tokens])
+        return capture_step(self.subject, self.text.ids[0])
 
     def exactness(self) -> dict[str, float]:
         """Largest relative error of the merge on the real cache, over shards, orders and trees.
@@ -127,7 +132,7 @@ class TurboWorkshop:
         """
         rng = np.random.default_rng(0)
         own = model = 0.0
-        for one in self.captures():
+        for one in self.captures:
             whole, _ = merge(*sharded_parts(one.query, one.keys, one.values, shards=1))
             size = np.abs(whole).max()
             for shards in EXACT_SHARDS:
@@ -141,24 +146,39 @@ class TurboWorkshop:
                     model = max(model, float(np.abs(got - one.output).max() / size))
         return {"own": own, "model": model}
 
-    def budgets(self, machine: TableMachine) -> tuple[float, float, ErrorBudget]:
-        """(foretold, measured, budget of the layer with most) RMS error, in value codes, layers
-        pooled.
+    def _shares(self, machine: TableMachine) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Values in code steps, weights and gamma offset of each layer's parts, on the real cache.
 
-        On the real cache at the last token over the base's number of shards, one layer at a time,
-        so that no error of an earlier layer is in it.
+        One layer at a time, so that no error of an earlier layer is in it.
         """
-        foretold, found, budgets = [], [], []
-        for one in self.captures():
+        for one in self.captures:
             outputs, weights = sharded_parts(one.query, one.keys, one.values, shards=BASE_SHARDS)
             fixed = self.calibration[one.layer]
-            values = outputs / fixed.scale(machine)[:, None]
-            budgets.append(error_budget(values, weights, machine=machine))
-            foretold.append(budgets[-1].total ** 2)
-            offset = fixed.offset(machine)
-            found.append(measured_rms(values, weights, machine=machine, offset=offset) ** 2)
-        worst = max(budgets, key=lambda b: b.total)
-        return float(np.mean(foretold) ** 0.5), float(np.mean(found) ** 0.5), worst
+            yield outputs / fixed.scale(machine)[:, None], weights, fixed.offset(machine)
+
+    def foretold_error(self, machine: TableMachine) -> dict[str, float]:
+        """RMS error in value codes over all layers that the four roundings must give, by source."""
+        budgets = [error_budget(v, w, machine=machine) for v, w, _ in self._shares(machine)]
+        names = ("values", "products", "weights", "gammas", "total")
+        return {n: float(np.mean([getattr(b, n) ** 2 for b in budgets]) ** 0.5) for n in names}
+
+    def measured_error(self, machine: TableMachine) -> float:
+        """RMS error in value codes of the machine against the exact merge, over all layers."""
+        found = [
+            measured_rms(v, w, machine=machine, offset=offset) ** 2
+            for v, w, offset in self._shares(machine)
+        ]
+        return float(np.mean(found) ** 0.5)
+
+    def shape(self) -> dict[str, int]:
+        """Layers, query heads, head dimension and cache bytes per token (bf16) of the model."""
+        folder = Path(local_model.resolve_model(report=self.report))
+        spec = from_hf_config(json.loads((folder / "config.json").read_text()))
+        first = spec.attention_layers[0]
+        return {
+            "layers": len(spec.attention_layers), "heads": first.query_heads,
+            "dim": first.head_dim_v, "kv_bytes_per_token": kv_bytes_per_token(spec),
+        }  # fmt: skip
 
     def gamma_span(self) -> float:
         """Base-2 range that gamma needs on the calibration text, over all layers and heads."""
@@ -166,5 +186,5 @@ class TurboWorkshop:
 
     def clear(self) -> None:
         """Let go of the model and its logits."""
-        for name in ("subject", "text", "scores", "calibration"):
+        for name in ("subject", "text", "scores", "calibration", "captures"):
             self.__dict__.pop(name, None)
