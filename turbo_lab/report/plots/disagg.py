@@ -35,6 +35,8 @@ class Ways:
 
 def plot_ways(ways: Sequence[Ways], *, ax: Axes | None = None) -> Axes:
     """TTFT against the link's rate: forecast as lines, measured as points, break-even marked."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     ax = new_axes(ax, width_in=7.8, height_in=4.6)
     rates = [rate for way in ways for rate in way.moved]
     low, high = min(rates) / 1.5, max(rates) * 1.5
@@ -51,6 +53,9 @@ def plot_ways(ways: Sequence[Ways], *, ax: Axes | None = None) -> Axes:
         ax.plot([right] * len(way.computed), way.computed, "s", color=colour, ms=4.5, alpha=0.8)
     ax.set(xscale="log", xlabel="rate of the link [Mbit/s]", ylabel="time to first token [s]")
     ax.set_xlim(low * MBIT, high * MBIT)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_ylim(0, None)
     ax.legend(frameon=False, fontsize=9)
     return ax

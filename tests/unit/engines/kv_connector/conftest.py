@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -57,7 +58,7 @@ class Relay:
 
     def _run(self) -> None:
         inner, _ = self.door.accept()
-        with inner, socket.create_connection(self.target) as outer:
+        with contextlib.suppress(OSError), inner, socket.create_connection(self.target) as outer:
             forward = threading.Thread(target=self._ask, args=(inner, outer), daemon=True)
             forward.start()
             at = 0

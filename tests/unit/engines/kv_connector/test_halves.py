@@ -48,7 +48,7 @@ def test_a_prompt_is_kept_once_when_its_last_chunk_is_computed(tokens: int, chun
     producer.new_request(asked)
     saves = []
     while asked.num_computed_tokens < tokens + 2:  # two steps of decoding follow
-        step = min(chunk, tokens - asked.num_computed_tokens) or 1
+        step = max(1, min(chunk, tokens - asked.num_computed_tokens))
         plan = producer.plan({"a": step, "other": 1}, block_ids=lambda name: list(range(50, 99)))
         whole = asked.num_computed_tokens < tokens <= asked.num_computed_tokens + step
         assert bool(plan.saves) == (whole and tokens > BLOCK)
