@@ -115,7 +115,7 @@ def causes_folder() -> Path:
 
 def list_causes() -> tuple[Cause, ...]:
     """The whole table, in the order of the files. Raises RecordError for a bad row."""
-    return tuple(_table().values())
+    return _rows_of_table()
 
 
 def cause_named(name: str) -> Cause:
@@ -148,6 +148,11 @@ def found(
         count=count,
         source=source,
     )
+
+
+@functools.cache
+def _rows_of_table() -> tuple[Cause, ...]:
+    return tuple(_table().values())
 
 
 @functools.cache

@@ -30,7 +30,8 @@ _PREFIXES = tuple(
     )
 )
 _PROCESS = re.compile(
-    rb"^\((?P<process>[\w.-]+)(?:[ ,]*(?:rank=\d+ )?)pid=(?P<pid>\d+)[^)]*\)(?: \[repeated [^\]]*\])? ?"
+    rb"^\((?P<process>[\w.-]+)(?:[ ,]*(?:rank=\d+ )?)pid=(?P<pid>\d+)[^)]*\)"
+    rb"(?: \[repeated [^\]]*\])? ?"
 )
 _HEADER = re.compile(
     rb"^(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*:?\s+"

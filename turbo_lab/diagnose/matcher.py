@@ -6,12 +6,15 @@ mean is looked up once. So most lines of a long log cost one dictionary look-up.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turbo_lab.diagnose.causes import Cause, Message, Phase
 
 TEMPLATES_KEPT = 4096
+Groups = tuple[tuple[bytes, tuple[bytes, ...]], ...]
 _DIGITS = b"0123456789"
 # Control characters other than tab and escape; a text line holds none, junk holds many.
 CONTROL = bytes(c for c in range(32) if c not in (9, 13, 27)) + b"\x7f"
@@ -77,11 +80,7 @@ class Matcher:
     """Finds what a line can mean. Keeps at most TEMPLATES_KEPT templates."""
 
     def __init__(self, causes: tuple[Cause, ...]) -> None:
-        rules = [_rule(cause.cause, row) for cause in causes for row in cause.messages]
-        self._by_find: dict[bytes, list[Rule]] = {}
-        for rule in rules:
-            self._by_find.setdefault(rule.find, []).append(rule)
-        self._groups = _grouped(sorted(self._by_find))
+        self._by_find, self._groups = _prepared(causes)
         self._known: dict[bytes, Template | None] = {}
 
     def template(self, lower: bytes) -> Template | None:
@@ -126,6 +125,17 @@ class Matcher:
         return None if one == _NOTHING else one
 
 
+@functools.cache
+def _prepared(causes: tuple[Cause, ...]) -> tuple[Mapping[bytes, list[Rule]], Groups]:
+    """The rules by their literals, and these in groups; made once per table."""
+    by_find: dict[bytes, list[Rule]] = {}
+    for cause in causes:
+        for row in cause.messages:
+            rule = _rule(cause.cause, row)
+            by_find.setdefault(rule.find, []).append(rule)
+    return by_find, _grouped(sorted(by_find))
+
+
 def _phase(line: bytes) -> str | None:
     for phase, words in (("serving", READY), ("stopping", STOPPING), ("start", STARTING)):
         if any(word in line for word in words):
@@ -133,7 +143,7 @@ def _phase(line: bytes) -> str | None:
     return None
 
 
-def _grouped(literals: list[bytes]) -> tuple[tuple[bytes, tuple[bytes, ...]], ...]:
+def _grouped(literals: list[bytes]) -> Groups:
     """Literals by a shared fragment, so that one look tells that none of them is in a line."""
     left, groups = set(literals), []
     while left:

@@ -1,0 +1,121 @@
+"""The reader: any bytes, any length, constant memory, lines split into their parts."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turbo_lab.diagnose import lines as reading
+from turbo_lab.diagnose.log_rules import evidence_of, log_findings
+from turbo_lab.diagnose.logscan import scan_log
+from turbo_lab.diagnose.matcher import TEMPLATES_KEPT, Matcher
+
+DISK = b"OSError: [Errno 28] No space left on device\n"
+
+
+def found(raw: bytes) -> list[str]:
+    return [f.cause for f in log_findings(scan_log(io.BytesIO(raw)), source="log")]
+
+
+@given(st.binary(max_size=4000), st.binary(max_size=4000))
+def test_any_bytes_are_read_and_a_whole_line_between_them_is_still_found(before, after):
+    assert "disk_full" in found(before + b"\n" + DISK + after)
+
+
+@given(st.lists(st.binary(max_size=60).filter(lambda b: b"\n" not in b), max_size=30))
+def test_lines_come_back_whole_in_order_whatever_the_blocks(parts):
+    raw = b"\n".join(parts)
+    if raw[:2] in (b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff"):
+        return
+    old, reading.BLOCK_BYTES = reading.BLOCK_BYTES, 7
+    try:
+        got = [line for rows in reading.read_lines(io.BytesIO(raw)) for line in rows]
+    finally:
+        reading.BLOCK_BYTES = old
+    want = raw.split(b"\n")
+    assert got == (want[:-1] if want[-1] == b"" else want)
+
+
+def test_a_cut_log_is_read_to_its_last_byte():
+    assert found(DISK + b"ERROR 01-01 00:00:00 [core.py:1] ValueE") == ["disk_full"]
+    assert found(b"left on device\n" + DISK[:-1]) == ["disk_full"]
+
+
+def test_one_endless_line_and_junk_need_no_memory():
+    class Endless(io.RawIOBase):
+        left = 48
+
+        def read(self, size=-1):
+            self.left -= 1
+            return b"\x00\xffx" * (size // 3) if self.left > 0 else b""
+
+    tracemalloc.start()
+    scan_log(Endless())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * reading.BLOCK_BYTES
+
+
+def test_the_memory_of_templates_is_bounded():
+    matcher = Matcher(())
+    for number in range(3 * TEMPLATES_KEPT):
+        matcher.template(b"word" + bytes(str(number), "ascii").translate(
+            bytes.maketrans(b"0123456789", b"abcdefghij")))  # fmt: skip
+    assert len(matcher._known) <= TEMPLATES_KEPT
+
+
+def test_gzip_also_cut_and_utf16_are_unpacked():
+    packed = gzip.compress(DISK * 50)
+    assert found(packed) == ["disk_full"]
+    assert found(gzip.compress(DISK * 50000)[:-20]) == ["disk_full"]
+    assert found(("\ufeff" + DISK.decode()).encode("utf-16-le")) == ["disk_full"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "process", "level", "file", "message"),
+    [
+        (b"(EngineCore_DP0 pid=412) ERROR 09-02 10:11:37 [core.py:708] gone",
+         "EngineCore_DP0 412", "ERROR", "core.py", "gone"),
+        (b"INFO 11-14 08:20:01 llm_engine.py:624] Avg", None, "INFO", "llm_engine.py", "Avg"),
+        (b"WARNING 05-09 00:49:33 scheduler.py:1057 Sequence", None, "WARNING", None,
+         "scheduler.py:1057 Sequence"),
+        (b"vllm-1  | \x1b[32mINFO\x1b[0m:     Started", None, "INFO", None, "Started"),
+        (b"(RayWorkerWrapper pid=9, ip=10.0.0.1) (Worker_TP1 pid=3) x", "RayWorkerWrapper 9",
+         None, None, "(Worker_TP1 pid=3) x"),
+        (b'{"log":"ERROR 01-01 00:00:00 [a.py:1] b\\n","stream":"stderr"}', None, "ERROR", "a.py",
+         "b"),
+        (b"plain words", None, None, None, "plain words"),
+    ],
+)  # fmt: skip
+def test_a_line_is_split_into_its_parts(raw, process, level, file, message):
+    line = reading.parse_line(raw)
+    assert (line.process, line.level, line.message) == (process, level, message)
+    if file is not None:
+        assert line.file == file
+
+
+@given(st.binary(max_size=500))
+def test_splitting_never_fails_and_evidence_is_printable(raw):
+    reading.parse_line(raw)
+    text = evidence_of(raw)
+    assert text.isprintable() and len(text) <= reading.EVIDENCE_CHARACTERS
+
+
+def test_evidence_holds_no_secret():
+    raw = b"PermissionError: [Errno 13] Permission denied: '/home/alice/x' HF_TOKEN=hf_" + b"a" * 30
+    (finding,) = log_findings(scan_log(io.BytesIO(raw)), source="log")
+    assert finding.cause == "permission_denied"
+    assert "alice" not in finding.evidence and "hf_aaaa" not in finding.evidence
+
+
+def test_prompts_are_neither_searched_nor_shown():
+    text = b"INFO [logger.py:43] Received request a: prompt: 'No space left on device secret-%d', "
+    one = text + b"params: SamplingParams(n=1, temperature=%s, seed=None)\n"
+    raw = one % (1, b"0.0") + one % (2, b"0.7")
+    (finding,) = log_findings(scan_log(io.BytesIO(raw)), source="log")
+    assert finding.cause == "mixed_sampling" and "secret" not in finding.evidence
