@@ -142,8 +142,9 @@ class PrefixAware(Members):
 
     As in cache-aware routing of SGLang and vLLM's routers: loads are uneven when the difference is
     above ``spread`` requests and the highest above ``ratio`` times the lowest; then, and when less
-    than ``share`` of the prompt's blocks was seen, the least loaded one gets the request. What a
-    replica saw is the router's own memory of ``remember`` blocks per replica, not its cache.
+    than ``share`` of the prompt's blocks was seen, the least loaded one gets the request (of equals
+    the one that saw the fewest blocks). What a replica saw is the router's own memory of
+    ``remember`` blocks per replica, not its cache.
     """
 
     def __init__(
@@ -161,7 +162,8 @@ class PrefixAware(Members):
 
     def pick(self, job: Job) -> Replica:
         """The one that saw most, or the least loaded."""
-        low = least_loaded(self.replicas)
+        seen = self._seen
+        low = min(self.replicas, key=lambda r: (r.load, len(seen[r.tag]), r.tag))
         chosen, ids = low, job.request.block_ids
         if ids:
             high = max(r.load for r in self.replicas)
