@@ -84,7 +84,8 @@ def test_prefix_aware_routing_hits_more_than_round_robin_and_stays_balanced():
         rows.append(TraceRequest(now, 16 * 21, 8, ids, 16))
     blind, aware = (spread(rows, name) for name in ("round-robin", "prefix-aware"))
     assert aware[1].prefix_hit_rate > blind[1].prefix_hit_rate + 0.03
-    assert max(Counter(aware[0]).values()) < 2.5 * min(Counter(aware[0]).values())
+    counts = Counter(aware[0])  # Seven families on four replicas: one has 1/7, the others 2/7.
+    assert len(counts) == 4 and max(counts.values()) < 0.45 * len(rows)
 
 
 @pytest.mark.skipif(not MOONCAKE.exists(), reason="the Mooncake trace is not here")
