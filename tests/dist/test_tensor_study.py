@@ -106,8 +106,10 @@ def test_interfaces_count_the_payload_and_the_stated_overhead() -> None:
         assert total(rank["tallies"], "payload_bytes") == total_bytes(listed)
         wire = wire_traffic(listed, ranks=ranks, rank=number)
         stream = rank["sent_bytes"] - HEADER_BYTES * rank["sent_packets"]
-        # An announcement or a barrier's last message may fall on either side of the reading.
-        assert abs(stream - wire.stream_sent_bytes) < 3000, (stream, wire.stream_sent_bytes)
+        # An announcement or a barrier's last message may fall on either side of the reading, and
+        # on a busy machine TCP notes packets that overtook each other.
+        wanted = wire.stream_sent_bytes
+        assert abs(stream - wanted) < 2000 + 0.005 * wanted, (stream, wanted)
         assert rank["tokens"] == found[0]["tokens"]
 
 

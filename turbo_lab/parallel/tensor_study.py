@@ -243,6 +243,14 @@ class Study:
                     found.append(MeasuredCollective(kind, self.ranks, size, seconds))
         return tuple(found)
 
+    def calls_s(self, kind: str) -> dict[int, list[float]]:
+        """Seconds of one collective alone: size in bytes to one number for each pass."""
+        found: dict[int, list[float]] = {}
+        for one in self.collectives:
+            if one.kind == kind:
+                found.setdefault(one.total_bytes, []).append(one.seconds)
+        return dict(sorted(found.items()))
+
     @cached_property
     def curves(self) -> CollectiveCurves:
         """Seconds of each collective by its size."""

@@ -66,6 +66,9 @@ def test_the_forecast_is_turns_of_shares_and_the_collectives_of_the_formula(stud
     assert found.seconds == pytest.approx(2 * 0.11 + found.exchange_s)
     assert found.least_s == pytest.approx(1.5 * 0.11 + found.exchange_s)
     assert study.held_out().median < 0.02
+    alone = study.calls_s("all_reduce")
+    assert list(alone) == SIZES
+    assert alone[1024] == pytest.approx([1.1 * call_s(1024)] * 2)
 
 
 def test_the_repeated_part_is_what_the_share_has_too_much(study: Study) -> None:
