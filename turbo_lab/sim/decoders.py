@@ -60,7 +60,7 @@ class Decoders:
         "_block",
         "_ending",
         "_openers",
-        "_tickets",
+        "_order",
         "context",
         "count",
         "log",
@@ -70,19 +70,18 @@ class Decoders:
 
     def __init__(self, block_tokens: int) -> None:
         self.log: StepLog | None = None
-        self.step = self.count = self.context = self._tickets = 0
+        self.step = self.count = self.context = self._order = 0
         self.width = 1
         self._block = block_tokens
-        self._ending: list[tuple[int, int, Job]] = []
+        self._ending: list[tuple[int, int, int, Job]] = []
         self._openers = [0] * block_tokens
 
     def add(self, job: Job) -> None:
         """Take in a sequence that has its first token and wants more."""
         step = self.step
-        self._tickets += 1
-        job.ticket = self._tickets
-        job.start_step = step
-        heappush(self._ending, (step + job.output - job.generated, job.ticket, job))
+        self._order += 1
+        job.enter(step)
+        heappush(self._ending, (step + job.output - job.generated, self._order, job.ticket, job))
         self._openers[(step - job.computed) % self._block] += 1
         self.count += 1
         self.context += job.computed
@@ -127,7 +126,7 @@ class Decoders:
     def steps_ahead(self, free: int) -> int:
         """Steps until a sequence ends, fewer where ``free`` blocks do not last so long, maybe 0."""
         ending = self._ending
-        while ending[0][2].ticket != ending[0][1]:
+        while ending[0][3].ticket != ending[0][2]:
             heappop(ending)  # It left before its end.
         steps = ending[0][0] - self.step
         if self.count * (steps // self._block + 1) <= free or self.blocks(steps) <= free:
@@ -144,7 +143,7 @@ class Decoders:
         self.context += steps * self.count
         ending, out = self._ending, []
         while ending and ending[0][0] <= self.step:
-            _, ticket, job = heappop(ending)
+            _, _, ticket, job = heappop(ending)
             if job.ticket == ticket:
                 self.drop(job)
                 out.append(job)

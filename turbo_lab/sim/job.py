@@ -21,7 +21,8 @@ class Job:
         prompt, output: tokens of prompt and reply (a reply has at least one).
         computed: tokens whose keys and values are in the cache.
         generated: reply tokens that are out.
-        start_step, ticket: where and as whom it entered the decoding group.
+        start_step: step of the decoding group in which it entered.
+        ticket: number of this stay in a decoding group, of all ``visits``; 0 outside of one.
         own_blocks: blocks that no other request may use.
         extents: shared runs of prompt blocks that it holds.
         kept: its own full blocks after a preemption, as long as nobody took them.
@@ -37,6 +38,7 @@ class Job:
         "admitted", "bursts", "computed", "extents", "failures", "first_fs", "generated",
         "hit_tokens", "index", "kept", "last_fs", "output", "own_blocks", "preemptions", "prompt",
         "ready", "replica", "request", "sent_fs", "start_step", "ticket",
+        "visits",
     )  # fmt: skip
 
     def __init__(self, request: TraceRequest, index: int) -> None:
@@ -46,7 +48,7 @@ class Job:
         self.prompt = request.input_tokens
         self.output = request.output_tokens or 1
         self.computed = self.generated = self.own_blocks = 0
-        self.hit_tokens = self.preemptions = self.ticket = self.start_step = 0
+        self.hit_tokens = self.preemptions = self.ticket = self.visits = self.start_step = 0
         self.first_fs = self.last_fs = -1
         self.admitted = self.ready = False
         self.extents: list[Extent] = []
@@ -54,6 +56,12 @@ class Job:
         self.bursts: list[tuple[StepLog | None, int, int, int]] | None = None
         self.failures: list[int] | None = None
         self.replica = -1
+
+    def enter(self, step: int) -> None:
+        """Join a group of decoding sequences."""
+        self.visits += 1
+        self.ticket = self.visits
+        self.start_step = step
 
     def restart(self, now_fs: int) -> None:
         """Forget all that was done for it: the replica that held it is gone."""

@@ -46,13 +46,13 @@ class SpeculativeDecoders:
     """A ``Group`` that is stepped, never jumped: every sequence draws its own luck."""
 
     __slots__ = (
-        "_accept", "_block", "_draw", "_held", "_tickets", "context", "count", "log", "step",
+        "_accept", "_block", "_draw", "_held", "context", "count", "log", "step",
         "width",
     )  # fmt: skip
 
     def __init__(self, block_tokens: int, speculation: Speculation) -> None:
         self.log: StepLog | None = None
-        self.step = self.count = self.context = self._tickets = 0
+        self.step = self.count = self.context = 0
         self.width = 1 + len(speculation.acceptance)
         self._accept = speculation.acceptance
         self._block = block_tokens
@@ -61,9 +61,7 @@ class SpeculativeDecoders:
 
     def add(self, job: Job) -> None:
         """Take in a sequence that has its first token and wants more."""
-        self._tickets += 1
-        job.ticket = self._tickets
-        job.start_step = self.step
+        job.enter(self.step)
         self._held[job] = -(-job.computed // self._block)
         self.count += 1
         self.context += job.computed

@@ -123,6 +123,13 @@ def test_migration_shortens_the_queue_of_a_poor_router():
     assert moved.metrics["e2e"].percentile(90) < stuck.metrics["e2e"].percentile(90)
 
 
+def test_a_request_that_moved_on_is_not_ended_by_the_replica_it_left():
+    trace = chat(400, gap_s=0.006, output=35)
+    found = simulate(trace, Engine(CALIBRATION), replicas=4, router="random", watch=audit,
+                     controls=(Migrate(LINK, every_s=0.01, spread=1),))  # fmt: skip
+    assert found.completed == 400 and found.migrations > 100
+
+
 def test_autoscaling_pays_for_less_than_the_most_and_waits_less_than_the_least():
     trace = [*chat(100, gap_s=0.01), TraceRequest(20.0, 24, 20)]
     scale = (Autoscale(target=3, least=1, most=4, every_s=0.1, startup_s=0.2),)

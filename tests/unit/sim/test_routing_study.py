@@ -1,0 +1,63 @@
+"""The side-by-side comparison that notebook 14 shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from turbo_lab.core.errors import UsageError
+from turbo_lab.sim.calibration import Calibration
+from turbo_lab.sim.engine import Engine
+from turbo_lab.sim.routing_study import (
+    Policy,
+    at_rate,
+    fewest_replicas,
+    policy_rows,
+    saturation_req_s,
+    side_by_side,
+    tenant_waits,
+)
+from turbo_lab.workload.trace_request import TraceRequest
+
+CALIBRATION = Calibration(
+    name="test", source="invented", fixed_s=0.01, prefill_token_s=1e-4, prefill_context_s=0.0,
+    decode_sequence_s=1e-3, context_token_s=0.0, request_s=0.0, blocks=1000, block_tokens=16,
+    max_batched_tokens=512, max_sequences=1,
+)  # fmt: skip
+ENGINE = Engine(CALIBRATION)
+SERVICE_S = 0.02  # 100 prompt tokens, one token of reply
+LOAD = [TraceRequest(0.1 * i, 100, 1, tenant="ab"[i % 10 == 0]) for i in range(400)]
+
+
+def test_saturation_is_one_over_the_service_time():
+    assert saturation_req_s(LOAD, ENGINE) == pytest.approx(1 / SERVICE_S)
+
+
+def test_a_stretched_load_has_the_asked_rate():
+    found = at_rate(LOAD, 25.0)
+    assert found[-1].arrival_s == pytest.approx(399 / 25)
+    with pytest.raises(UsageError):
+        at_rate(LOAD[:1], 25.0)
+
+
+def test_policies_are_compared_on_one_load():
+    load = at_rate(LOAD, 180.0)
+    runs = side_by_side(load, ENGINE, replicas=4, slo={"ttft": 0.03},
+                        policies={n: Policy(n) for n in ("random", "round-robin")})  # fmt: skip
+    rows = {row["policy"]: row for row in policy_rows(runs)}
+    assert rows["round-robin"]["TTFT P99 [s]"] == pytest.approx(SERVICE_S)
+    assert rows["random"]["TTFT P99 [s]"] > 3 * SERVICE_S
+    assert rows["round-robin"]["SLO met"] == 1.0 > rows["random"]["SLO met"]
+
+
+def test_the_fewest_replicas_are_the_load_over_the_capacity():
+    load = at_rate(LOAD, 140.0)  # 2.8 replicas' worth
+    options = {"router": "round-robin", "slo": {"ttft": 0.05}, "attain": 0.99}
+    count, shares = fewest_replicas(load, ENGINE, most=5, **options)
+    assert count == 3 and len(shares) == 3 and shares[1] < 0.5
+    assert fewest_replicas(load, ENGINE, most=2, **options)[0] is None
+
+
+def test_each_tenant_has_its_own_wait():
+    fair = {"fair": Policy("random", own_queue="fair")}
+    run = side_by_side(at_rate(LOAD, 10.0), ENGINE, replicas=1, policies=fair)["fair"]
+    assert tenant_waits(run, percent=50) == pytest.approx({"a": SERVICE_S, "b": SERVICE_S})

@@ -1,0 +1,108 @@
+"""Routing policies side by side: one load, one fleet, one policy after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from turbo_lab.core.errors import UsageError
+from turbo_lab.sim.engine import Engine
+from turbo_lab.sim.fleet import Control
+from turbo_lab.sim.result import SimResult
+from turbo_lab.sim.simulate import simulate
+from turbo_lab.workload.trace_request import TraceRequest
+
+Load = Sequence[TraceRequest]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A router, and what else is done about the load. ``own_queue``: policy of every replica."""
+
+    router: str
+    own_queue: str = "fcfs"
+    controls: tuple[Control, ...] = ()
+
+
+def saturation_req_s(requests: Iterable[TraceRequest], engine: Engine) -> float:
+    """Requests per second that one replica completes when all of them wait at the start."""
+    crowd = [replace(request, arrival_s=0.0) for request in requests]
+    found = simulate(crowd, engine)
+    return found.completed / found.duration_s
+
+
+def at_rate(requests: Load, rate_per_s: float) -> list[TraceRequest]:
+    """The same requests, their times stretched so that they come at this mean rate."""
+    if len(requests) < 2 or rate_per_s <= 0:
+        raise UsageError(f"{len(requests)} requests at {rate_per_s}/s; give two or more, above 0/s")
+    span_s = requests[-1].arrival_s - requests[0].arrival_s
+    factor = (len(requests) - 1) / rate_per_s / span_s
+    return [replace(request, arrival_s=request.arrival_s * factor) for request in requests]
+
+
+def side_by_side(
+    load: Load,
+    engine: Engine,
+    *,
+    replicas: int,
+    policies: Mapping[str, Policy],
+    slo: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> dict[str, SimResult]:
+    """Serve the same load under each policy; only the policy differs."""
+    return {
+        name: simulate(
+            load, replace(engine, policy=policy.own_queue), replicas=replicas,
+            router=policy.router, controls=policy.controls, slo=slo, seed=seed,
+            keep_timelines=True,
+        )
+        for name, policy in policies.items()
+    }  # fmt: skip
+
+
+def policy_rows(runs: Mapping[str, SimResult]) -> Iterator[dict[str, float | str | None]]:
+    """One row of a table per policy: latencies in s, hits and attainment as shares."""
+    for name, run in runs.items():
+        yield {
+            "policy": name,
+            "TTFT P50 [s]": run.metrics["ttft"].percentile(50),
+            "TTFT P99 [s]": run.metrics["ttft"].percentile(99),
+            "TPOT P50 [s]": run.metrics["tpot"].percentile(50),
+            "prefix hits": run.prefix_hit_rate,
+            "SLO met": run.slo_attainment,
+            "goodput [req/s]": run.metrics.attained / run.duration_s if run.metrics.slo else None,
+            "moved": float(run.migrations),
+        }
+
+
+def fewest_replicas(
+    load: Load,
+    engine: Engine,
+    *,
+    router: str,
+    slo: Mapping[str, float],
+    attain: float,
+    most: int,
+    seed: int = 0,
+) -> tuple[int | None, list[float]]:
+    """The fewest replicas with which the share ``attain`` meets the SLO, and each try's share.
+
+    None where even ``most`` are not enough.
+    """
+    shares: list[float] = []
+    for count in range(1, most + 1):
+        run = simulate(load, engine, replicas=count, router=router, slo=slo, seed=seed)
+        shares.append(run.slo_attainment or 0.0)
+        if shares[-1] >= attain:
+            return count, shares
+    return None, shares
+
+
+def tenant_waits(run: SimResult, *, percent: float) -> dict[str, float]:
+    """A percentile of TTFT in s for each tenant."""
+    from turbo_lab.metrics.percentiles import percentile
+
+    waits: dict[str, list[float]] = {}
+    for job in run.jobs or ():
+        waits.setdefault(job.request.tenant, []).append((job.first_fs - job.sent_fs) / 1e15)
+    return {tenant: percentile(w, percent) or 0.0 for tenant, w in sorted(waits.items())}
