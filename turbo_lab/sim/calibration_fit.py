@@ -1,8 +1,11 @@
 """From steps to costs: what a fixed part, a prompt token, a sequence and a cached token cost.
 
-The costs cannot be negative. They are fitted on relative errors, robust against single slow steps;
-then all step costs are scaled so that they add up to the time that was measured, because queues
-grow with the mean and not with the median.
+The costs cannot be negative, and they are fitted on relative errors. Other load on the machine only
+ever makes a step slower, sometimes for seconds and three times as slow, so the fit begins at the
+fast side (a low quantile) and then keeps the calm steps: those that take less than ``CALM`` times
+what is fitted. At last all step costs are scaled so that the calm steps add up to their measured
+time, because queues grow with the mean and not with the median. How much time went into steps that
+were not calm is told (``disturbed``).
 """
 
 from __future__ import annotations
@@ -16,22 +19,28 @@ from typing import Any
 import numpy as np
 
 from turbo_lab.core.errors import UsageError
-from turbo_lab.core.fitting import robust_nonnegative_fit
+from turbo_lab.core.fitting import nonnegative_fit, robust_nonnegative_fit
 from turbo_lab.sim.calibration_steps import StepSample
 
 LEAST_SAMPLES = 12
-SLOWEST = 3.0  # times the fitted value: a step beyond it counts as that slow in the sum
+FAST_SIDE = 0.25  # of the steps lie below the first fit
+CALM = 1.5
+ROUNDS, SMALLEST_ERROR = 30, 0.005
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """Relative errors of a fit: median and worst of single steps, and of all time together."""
+    """Relative errors of a fit: median and P90 of single steps, and of all time together.
+
+    ``calm_median``: of the steps that take less than ``CALM`` times what is fitted.
+    """
 
     steps: int
     median: float
     p90: float
     total: float
+    calm_median: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -40,7 +49,10 @@ class FitResult:
 
 @dataclass(frozen=True)
 class StepCosts:
-    """Seconds per cost, as in ``Calibration``; ``scale`` is already in them."""
+    """Seconds per cost, as in ``Calibration``; ``scale`` is already in them.
+
+    ``disturbed``: share of the measured time in steps that were not calm.
+    """
 
     fixed_s: float
     prefill_token_s: float
@@ -49,6 +61,7 @@ class StepCosts:
     request_s: float
     decode_knots: tuple[tuple[float, float], ...]
     scale: float
+    disturbed: float
 
     def seconds(self, sample: StepSample) -> float:
         """What a step takes by these costs."""
@@ -71,15 +84,28 @@ def fit_steps(samples: Sequence[StepSample]) -> StepCosts:
     knots = np.array([0, *(k for k in KNOTS if k < widest and k in seen), widest], dtype=float)
     rows = np.array([_columns(s, knots) for s in samples])
     seconds = np.array([s.seconds for s in samples])
-    costs = np.array(robust_nonnegative_fit(rows, seconds))
-    busy = np.array([not s.alone for s in samples])
-    fitted = rows[busy] @ costs
-    scale = float(np.minimum(seconds[busy], SLOWEST * fitted).sum() / fitted.sum())
+    calm = seconds < CALM * (rows @ _fast_side(rows, seconds))
+    costs = np.array(robust_nonnegative_fit(rows[calm], seconds[calm]))
+    busy = calm & ~np.array([s.alone for s in samples])
+    scale = float(seconds[busy].sum() / (rows[busy] @ costs).sum())
     costs[[0, 1, 2, 3, *range(5, len(costs))]] *= scale
     at = np.concatenate([[0.0], np.cumsum(costs[5:] * np.diff(knots))])
     fixed, token, pair, context, request = (float(c) for c in costs[:5])
     curve = tuple((float(k), float(s)) for k, s in zip(knots, at, strict=True))
-    return StepCosts(fixed, token, pair, context, request, curve, scale)
+    disturbed = float(seconds[~calm].sum() / seconds.sum())
+    return StepCosts(fixed, token, pair, context, request, curve, scale, disturbed)
+
+
+def _fast_side(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Costs of a low quantile of the steps: errors above count less than errors below."""
+    weights = np.ones(len(seconds))
+    costs = np.zeros(rows.shape[1])
+    for _ in range(ROUNDS):
+        costs = nonnegative_fit(rows, seconds, weights=weights)
+        errors = 1 - rows @ costs / seconds
+        tilt = np.where(errors > 0, FAST_SIDE, 1 - FAST_SIDE)
+        weights = tilt / np.maximum(np.abs(errors), SMALLEST_ERROR)
+    return costs
 
 
 def fit_result(costs: StepCosts, samples: Sequence[StepSample]) -> FitResult:
@@ -87,12 +113,15 @@ def fit_result(costs: StepCosts, samples: Sequence[StepSample]) -> FitResult:
     if not samples:
         raise UsageError("there are no steps to compare with")
     fitted = [costs.seconds(s) for s in samples]
-    errors = sorted(abs(f - s.seconds) / s.seconds for f, s in zip(fitted, samples, strict=True))
+    pairs = list(zip(fitted, samples, strict=True))
+    errors = sorted(abs(f - s.seconds) / s.seconds for f, s in pairs)
+    calm = [abs(f - s.seconds) / s.seconds for f, s in pairs if s.seconds < CALM * f]
     return FitResult(
         steps=len(samples),
         median=statistics.median(errors),
         p90=errors[int(0.9 * (len(errors) - 1))],
         total=sum(fitted) / sum(s.seconds for s in samples) - 1,
+        calm_median=statistics.median(calm) if calm else None,
     )
 
 

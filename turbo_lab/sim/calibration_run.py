@@ -18,6 +18,11 @@ from turbo_lab.sim.calibration_loads import CalibrationLoad, calibration_loads
 from turbo_lab.sim.calibration_steps import APART, StepSample, step_samples, usual_gap_s
 
 VOCABULARY = 32_000  # ids below it exist in every common model
+MEANING = (
+    "median and p90: relative error of a step; calm_median: of steps below 1.5 times the fit; "
+    "total: all fitted time over all measured time, less 1, so its change from round to round is "
+    "the drift of the machine; disturbed: share of time in steps that were not calm"
+)
 OnLoad = Callable[[CalibrationLoad, int], None]
 
 
@@ -27,6 +32,10 @@ class SeenSteps:
 
     fit: tuple[tuple[StepSample, ...], ...]
     judge: tuple[StepSample, ...]
+
+    def __add__(self, other: SeenSteps) -> SeenSteps:
+        """Both, round after round."""
+        return SeenSteps(self.fit + other.fit, self.judge + other.judge)
 
     @property
     def all_fit(self) -> list[StepSample]:
@@ -95,6 +104,7 @@ def see_steps(
     widest: int | None = None,
     vocab: int = VOCABULARY,
     seed: int = 0,
+    warm_up: bool = True,
     on_load: OnLoad | None = None,
 ) -> SeenSteps:
     """Send all loads ``rounds`` times and read their steps. ``send``: requests, users."""
@@ -106,7 +116,7 @@ def see_steps(
     apart_s: float | None = None
     for turn in range(rounds):
         loads = list(calibration_loads(limits, prompts=prompts, seed=seed + turn, widest=widest))
-        if turn == 0:
+        if turn == 0 and warm_up:
             _warm_up(loads, send)
         for load in loads:
             timelines = send(load.requests, load.concurrency)
@@ -156,14 +166,14 @@ def _evidence(seen: SeenSteps, costs: StepCosts, limits: EngineLimits) -> dict[s
         "measured": utc_now(),
         "limits": asdict(limits),
         "scale": costs.scale,
+        "disturbed": costs.disturbed,
         "fitted": result(seen.all_fit),
         "held_out": result(seen.judge),
         "decode_only": result(s for s in seen.all_fit if not s.prefill_tokens),
         "prompts_alone": result(s for s in seen.all_fit if s.alone),
         "mixed": result(s for s in seen.all_fit if s.prefill_tokens and s.decode_sequences),
         "rounds": [result(samples) for samples in seen.fit],
-        "meaning": "median and p90: relative error of a step; total: all fitted time over all "
-        "measured time, less 1, so its change from round to round is the drift of the machine",
+        "meaning": MEANING,
     }
 
 
