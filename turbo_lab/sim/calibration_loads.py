@@ -27,6 +27,9 @@ class CalibrationLoad:
     requests: tuple[Request, ...]
     judge: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.name} (held out)" if self.judge else self.name
+
 
 def calibration_loads(
     limits: EngineLimits, *, prompts: PromptSource, seed: int, widest: int | None = None
