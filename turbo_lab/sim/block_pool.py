@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from turbo_lab.core.errors import UsageError
 from turbo_lab.sim.job import Job
 
 
@@ -34,6 +33,7 @@ class BlockPool:
     """Blocks of one replica.
 
     Attributes:
+        total: blocks that requests can have (vLLM's one for padding is not among them).
         free: blocks that may be handed out, cached ones that nobody holds included.
         blank: those of them that hold nothing; they go first.
         cached: hash to extent.
@@ -43,9 +43,7 @@ class BlockPool:
     __slots__ = ("blank", "block_tokens", "cached", "free", "idle", "prefix_cache", "total")
 
     def __init__(self, blocks: int, *, block_tokens: int, prefix_cache: bool = True) -> None:
-        if blocks < 2:
-            raise UsageError(f"a pool of {blocks} blocks; vLLM keeps one of them: give 2 or more")
-        self.total = self.free = self.blank = blocks - 1
+        self.total = self.free = self.blank = blocks
         self.block_tokens = block_tokens
         self.prefix_cache = prefix_cache
         self.cached: dict[int, Extent] = {}

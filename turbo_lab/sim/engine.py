@@ -50,8 +50,8 @@ class Engine:
 
     @property
     def cache_tokens(self) -> int:
-        """Tokens that its KV cache holds; vLLM keeps one block of the pool empty."""
-        return (self.calibration.blocks - 1) * self.calibration.block_tokens
+        """Tokens that its KV cache holds."""
+        return self.calibration.blocks * self.calibration.block_tokens
 
     def fits(self, job: Job) -> bool:
         """Whether a request can be served at all; a server refuses the others."""

@@ -16,7 +16,7 @@ from turbo_lab.workload.trace_request import TraceRequest
 
 CALIBRATION = Calibration(
     name="test", source="invented", fixed_s=0.01, prefill_token_s=1e-4, prefill_context_s=0.0,
-    decode_sequence_s=1e-3, context_token_s=1e-6, request_s=0.0, blocks=101, block_tokens=4,
+    decode_sequence_s=1e-3, context_token_s=1e-6, request_s=0.0, blocks=100, block_tokens=4,
     max_batched_tokens=64, max_sequences=8,
 )  # fmt: skip
 
@@ -83,7 +83,7 @@ def test_trace_blocks_smaller_or_larger_than_the_engines_hit_whole_blocks(size):
 
 
 def test_the_least_recently_used_block_goes_first_and_the_tail_before_the_beginning():
-    small = Engine(replace(CALIBRATION, blocks=21))  # 20 usable blocks of 4 tokens
+    small = Engine(replace(CALIBRATION, blocks=20))
     a, b = tuple(range(10)), tuple(range(100, 110))
     fill = tuple(range(200, 204))
     trace = [TraceRequest(0.0, 40, 1, a, 4), TraceRequest(1.0, 40, 1, b, 4),
@@ -93,7 +93,7 @@ def test_the_least_recently_used_block_goes_first_and_the_tail_before_the_beginn
 
 
 def test_without_a_block_the_last_admitted_starts_again_and_ends_all_the_same():
-    tight = Engine(replace(CALIBRATION, blocks=13))
+    tight = Engine(replace(CALIBRATION, blocks=12))
     trace = [TraceRequest(0.0, 20, 20), TraceRequest(0.0, 20, 20)]
     jobs, found = served(trace, tight)
     assert found.preemptions == 1 and [job.preemptions for job in jobs] == [0, 1]
@@ -103,7 +103,7 @@ def test_without_a_block_the_last_admitted_starts_again_and_ends_all_the_same():
 
 
 def test_by_priority_the_least_important_is_preempted():
-    tight = Engine(replace(CALIBRATION, blocks=13), policy="priority")
+    tight = Engine(replace(CALIBRATION, blocks=12), policy="priority")
     trace = [TraceRequest(0.0, 20, 20, priority=5), TraceRequest(0.0, 20, 20, priority=0)]
     jobs, _ = served(trace, tight)
     assert [job.preemptions for job in jobs] == [1, 0]

@@ -132,7 +132,7 @@ def test_an_unsorted_and_an_empty_trace_are_refused():
 
 
 def test_a_request_that_can_never_fit_is_refused_and_the_rest_is_served():
-    found = simulate([TraceRequest(0.0, 154, 4), TraceRequest(0.0, 153, 4)], Engine(CALIBRATION),
+    found = simulate([TraceRequest(0.0, 158, 4), TraceRequest(0.0, 157, 4)], Engine(CALIBRATION),
                      slo={"e2e": 1e6})  # fmt: skip
     assert (found.requests, found.completed, found.refused) == (2, 1, 1)
     assert found.slo_attainment == 0.5
