@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from turbo_lab.core.errors import UsageError, did_you_mean
+from turbo_lab.core.errors import UnmeasuredError, UsageError, did_you_mean
 from turbo_lab.network.cost import MessageCost, fit_message_cost
 from turbo_lab.network.link import Link
 from turbo_lab.network.links import open_hosts
@@ -129,13 +129,16 @@ def fault_jobs(*, heads: int, dim: int, seed: int = 0) -> list[Job]:
 
 
 def run_steps(
-    calibration: Mapping[str, Any], *, effort: str, heads: int, dim: int, seed: int = 0,
+    calibration: Mapping[str, Any] | None, *, effort: str, heads: int, dim: int, seed: int = 0,
     report: Callable[[str], None] = print,
 ) -> dict[str, Any]:  # fmt: skip
     """All strategies on all numbers of hosts, in turns, then the steps with faults.
 
-    Returns plain data: ``rows`` (one per strategy, hosts and repeat), ``faults``.
+    Returns plain data: ``rows`` (one per strategy, hosts and repeat), ``faults``. Raises
+    UnmeasuredError without a calibration.
     """
+    if not calibration:
+        raise UnmeasuredError("the links were not calibrated")
     wanted, link = plan(effort), Link(**calibration["link"])
     jobs = strategy_jobs(effort, heads=heads, dim=dim)
     turns = [

@@ -31,6 +31,11 @@ def test_predictions_stand_beside_every_bar() -> None:
     assert sum(len(line.get_xdata()) for line in ax.lines) == 4
 
 
+def test_what_was_not_measured_is_said() -> None:
+    assert [t.get_text() for t in plot_steps([]).texts] == ["unmeasured"]
+    assert len(plot_stolen({"ours": []}).lines) == 1  # the line of the formula alone
+
+
 def test_few_bits_lie_on_the_right() -> None:
     low, high = next(drawings()).get_xlim()
     assert low > high

@@ -53,7 +53,7 @@ def plot_steps(table: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) ->
     ax = new_axes(ax, height_in=4.0)
     hosts = sorted({row["hosts"] for row in table})
     names = list(dict.fromkeys(row["strategy"] for row in table))
-    width = 0.8 / len(names)
+    width = 0.8 / max(1, len(names))
     for number, name in enumerate(names):
         rows = {row["hosts"]: row for row in table if row["strategy"] == name}
         places = [i + (number - (len(names) - 1) / 2) * width for i, n in enumerate(hosts)
@@ -64,13 +64,17 @@ def plot_steps(table: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) ->
         ax.plot(places, [r["fitted_s"] for r in found], "o", mfc="white", mec=INK, ms=6,
                 label="predicted" if number == len(names) - 1 else None)  # fmt: skip
         for place, row in zip(places, found, strict=True):
-            ax.annotate(f"{row['step_s']:.2f}", (place, row["step_s"]), ha="center", va="bottom",
+            top = max(row["step_s"], row["fitted_s"])
+            ax.annotate(f"{row['step_s']:.2f}", (place, top), ha="center", va="bottom",
                         fontsize=7.5, xytext=(0, 6), textcoords="offset points")  # fmt: skip
+    if not table:
+        ax.text(0.5, 0.5, "unmeasured", ha="center", transform=ax.transAxes)
     ax.set_xticks(range(len(hosts)), [f"{n} hosts" for n in hosts])
     ax.set(ylabel="seconds per decode step", xlabel="hosts that share the context")
     ax.margins(y=0.12)
     ax.grid(visible=False, axis="x")
-    ax.legend(frameon=False, fontsize=8.5, loc="upper left")
+    if table:
+        ax.legend(frameon=False, fontsize=8.5, loc="upper left")
     return ax
 
 
@@ -82,7 +86,8 @@ def plot_stolen(
     ``groups``: (share of all cores, slow-down) by name.
     """
     ax = new_axes(ax, height_in=3.8)
-    most = max(x for points in groups.values() for x, _ in points)
+    groups = {name: points for name, points in groups.items() if points}
+    most = max((x for points in groups.values() for x, _ in points), default=0.5)
     grid = [most * i / 60 for i in range(61)]
     ax.plot(grid, [1 / (1 - x) for x in grid], color=INK, lw=1.2, label="loss of cores alone")
     for number, (name, points) in enumerate(groups.items()):
