@@ -21,7 +21,7 @@ from turbo_lab.parallel.disagg_study import disturb, disturb_one, time_ways
 from turbo_lab.workload.prompts import token_id_prompts
 
 SPECIAL = range(10)  # ids with a meaning of their own in the course's models
-QUIET_TOKENS = 24
+QUIET_TOKENS = 40
 AFTER_TOKENS = 12  # of the reply, behind the end of the prompt's part
 
 

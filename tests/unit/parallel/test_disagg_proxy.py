@@ -16,7 +16,8 @@ from turbo_lab.parallel.disagg_handover import Handover, Waits
 from turbo_lab.parallel.disagg_proxy import DisaggProxy
 
 OFFER = {"do_remote_prefill": True, "remote_host": "127.0.0.1", "remote_port": 9,
-         "remote_prefix": "ab", "remote_tokens": 128}  # fmt: skip
+         "remote_prefix": "ab", "remote_tokens": 128,
+         "remote_prefill_cached_tokens": 7}  # fmt: skip
 EVENTS = [b'data: {"choices": [{"text": "a"}]}\n\n', b'data: {"choices": [{"text": "b"}]}\n\n',
           b"data: [DONE]\n\n"]  # fmt: skip
 BODY = {"model": "lab", "prompt": "p", "max_tokens": 9, "stream": True, "min_tokens": 9,
@@ -130,7 +131,8 @@ async def test_a_request_is_prefilled_handed_over_and_streamed_through(pair: Any
     assert prefill["kv_transfer_params"]["do_remote_decode"] is True
     assert not {"stream_options", "logprobs"} & prefill.keys() and prefill["min_tokens"] == 0
     changed = {"remote_host": "10.0.0.1", "remote_port": 7, "wire": "int8"}
-    assert decode == {**BODY, "kv_transfer_params": {**OFFER, **changed}}
+    offered = {k: v for k, v in OFFER.items() if k != "remote_prefill_cached_tokens"}
+    assert decode == {**BODY, "kv_transfer_params": {**offered, **changed}}
     assert (record.request_id, record.offered_tokens, record.status) == ("r1", 128, 200)
     assert record.reason is None and record.error is None and record.prefill_s is not None
 

@@ -81,5 +81,10 @@ def keep() -> dict[str, Any]:
 
 
 def reroute(params: Mapping[str, Any], address: tuple[str, int], **changes: Any) -> dict[str, Any]:
-    """A producer's offer, fetched through another address (a shaped link, for example)."""
-    return {**params, "remote_host": address[0], "remote_port": address[1], **changes}
+    """A producer's offer, fetched through another address (a shaped link, for example).
+
+    vLLM puts the producer's own cache hits into an offer, and a consumer then reports these as
+    ``cached_tokens``. They are left out, so that the consumer reports what it fetched itself.
+    """
+    own = {k: v for k, v in params.items() if k != "remote_prefill_cached_tokens"}
+    return {**own, "remote_host": address[0], "remote_port": address[1], **changes}
