@@ -12,13 +12,18 @@ pytest.importorskip("torch", reason="needs the cpu environment")
 from turbo_lab.core.errors import TurboLabError
 from turbo_lab.engines import local_model
 from turbo_lab.models.spec import ModelSpec, from_hf_config
-from turbo_lab.network.headers import HEADER_BYTES
 from turbo_lab.network.links import open_hosts
 from turbo_lab.parallel import jobs, tensor_study
 from turbo_lab.parallel.comm import Comm
 from turbo_lab.parallel.launch import launch
 from turbo_lab.parallel.tally import total
-from turbo_lab.parallel.tensor_study import Study, run_replicas, run_study, run_traffic
+from turbo_lab.parallel.tensor_study import (
+    Study,
+    carried_bytes,
+    run_replicas,
+    run_study,
+    run_traffic,
+)
 from turbo_lab.parallel.tensor_traffic import generation_exchanges, total_bytes, wire_traffic
 from turbo_lab.parallel.weights import open_weights, small_config
 
@@ -105,7 +110,7 @@ def test_interfaces_count_the_payload_and_the_stated_overhead() -> None:
     for number, rank in enumerate(found):
         assert total(rank["tallies"], "payload_bytes") == total_bytes(listed)
         wire = wire_traffic(listed, ranks=ranks, rank=number)
-        stream = rank["sent_bytes"] - HEADER_BYTES * rank["sent_packets"]
+        stream = carried_bytes([rank])
         # An announcement or a barrier's last message may fall on either side of the reading, and
         # on a busy machine TCP notes packets that overtook each other.
         wanted = wire.stream_sent_bytes

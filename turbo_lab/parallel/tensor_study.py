@@ -29,6 +29,7 @@ from turbo_lab.network.fitted import (
     fit_collectives,
     held_out_collectives,
 )
+from turbo_lab.network.headers import HEADER_BYTES
 from turbo_lab.network.links import open_hosts
 from turbo_lab.network.piecewise import HeldOut
 from turbo_lab.parallel.launch import Place, launch
@@ -159,6 +160,16 @@ def run_traffic(
                        "layers": layers, "interface": hosts.interface(0)},
         )  # fmt: skip
     return list(done.results)
+
+
+def carried_bytes(found: Sequence[Mapping[str, Any]] | None) -> int:
+    """What TCP carried in ``run_traffic``, all ranks: the interfaces' count without headers.
+
+    Raises UnmeasuredError where nothing was counted.
+    """
+    if not found:
+        raise UnmeasuredError("no interface counted what the ranks sent")
+    return sum(one["sent_bytes"] - HEADER_BYTES * one["sent_packets"] for one in found)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from turbo_lab.core.errors import UnmeasuredError
 from turbo_lab.estimate.split_gain import exchange_s
 from turbo_lab.models.catalog import load_model
-from turbo_lab.parallel.tensor_study import Study
+from turbo_lab.parallel.tensor_study import Study, carried_bytes
 from turbo_lab.parallel.tensor_traffic import greedy_exchanges
 
 SPEC = load_model("smollm2-135m").spec()
@@ -84,3 +84,11 @@ def test_nothing_measured_is_said(study: Study) -> None:
         one["share"] = []
     with pytest.raises(UnmeasuredError, match="no rank measured share"):
         study.forecast(POINT, "decode")
+
+
+def test_interfaces_count_without_headers() -> None:
+    found = [{"sent_bytes": 1000, "sent_packets": 10}, {"sent_bytes": 500, "sent_packets": 5}]
+    assert carried_bytes(found) == 1500 - 15 * 66
+    for nothing in (None, []):
+        with pytest.raises(UnmeasuredError, match="no interface counted"):
+            carried_bytes(nothing)
