@@ -32,6 +32,7 @@ from turbo_lab.cli.simulate_shared import (
     short,
     trace_is_small,
 )  # fmt: skip
+from turbo_lab.cli.simulate_traces import fetch, generate
 
 if TYPE_CHECKING:
     from turbo_lab.sim.result import SimResult
@@ -44,6 +45,8 @@ def register(app: typer.Typer) -> None:
     group.command("search")(search)
     group.command("stats")(stats)
     group.command("calibrate")(calibrate)
+    group.command("fetch")(fetch)
+    group.command("generate")(generate)
     app.add_typer(group, name="simulate")
 
 

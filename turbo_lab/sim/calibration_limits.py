@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from turbo_lab.core.errors import EngineError, UsageError
@@ -21,7 +22,10 @@ NULL_BLOCKS = 1  # vLLM keeps one block of the pool for padding; no request ever
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """``blocks``: KV blocks that requests can have. Lengths in tokens. ``model``: name to ask."""
+    """``blocks``: KV blocks that requests can have. Lengths in tokens.
+
+    ``model``: name to ask for; ``weights``: what the server says it loaded, without its folder.
+    """
 
     model: str
     blocks: int
@@ -30,6 +34,7 @@ class EngineLimits:
     max_sequences: int
     longest_tokens: int
     version: str | None = None
+    weights: str | None = None
 
 
 def engine_limits(
@@ -56,6 +61,7 @@ def engine_limits(
         max_sequences=_limit("max_sequences", max_sequences, scheduler, "max_num_seqs"),
         longest_tokens=int(served.get("max_model_len") or told["block_size"]),
         version=_version(root),
+        weights=Path(served["root"]).name if served.get("root") else None,
     )  # fmt: skip
 
 

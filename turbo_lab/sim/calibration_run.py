@@ -182,4 +182,4 @@ def describe(limits: EngineLimits, base_url: str) -> str:
     engine = f"vLLM {limits.version}" if limits.version else "an OpenAI-compatible server"
     here = urlsplit(base_url).hostname in ("127.0.0.1", "localhost", "::1")
     machine = describe_machine(capture_environment()) if here else "a machine not told"
-    return f"{engine}, model {limits.model}, on {machine}"
+    return f"{engine}, {limits.weights or limits.model}, on {machine}"
