@@ -52,8 +52,8 @@ def logits(model, ids, *, shards=None, merging=attention.merge_exactly, step=TOK
     return torch.cat(out, dim=1)
 
 
-@pytest.mark.parametrize("shards", [1, 2, 5, 16])
-@pytest.mark.parametrize("step", [TOKENS, 7, 1])
+@pytest.mark.parametrize("shards", [1, 5, 16])
+@pytest.mark.parametrize("step", [TOKENS, 7])
 def test_the_exact_merge_changes_nothing(llama, ids, shards, step):
     before = llama.config._attn_implementation
     torch.testing.assert_close(

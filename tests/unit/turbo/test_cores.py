@@ -30,11 +30,11 @@ def test_the_loss_of_cores_alone() -> None:
 
 def test_every_arm_is_measured_in_turns() -> None:
     needs_two_cores()
-    rows = stolen_cores(shares=(0.0, 1.0), side=64, products=2, repeats=2)
+    rows = stolen_cores(shares=(0.0, 1.0), side=64, products=2, repeats=1)
     assert [(r["kind"], r["share"]) for r in rows] == [
         ("shared", 0.0), ("shared", 1.0), ("given", 1.0), ("alone", 0.0),
     ]  # fmt: skip
-    assert all(len(r["samples_s"]) == 2 and r["seconds"] > 0 for r in rows)
+    assert all(len(r["samples_s"]) == 1 and r["seconds"] > 0 for r in rows)
     assert slowdowns(rows)["shared", 0.0] == 1.0
     with pytest.raises(UsageError, match="allowed: 0 to 1"):
         stolen_cores(shares=(1.5,))

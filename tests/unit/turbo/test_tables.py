@@ -102,7 +102,7 @@ def test_two_parts_merge_alike_in_either_order(seed: int, gamma_a: int, gamma_b:
 def test_the_error_against_the_exact_merge_is_bounded(seed: int, parts: int, tree: str) -> None:
     """Per merge: half a step for each product, the weight's half step, gamma's roundings."""
     rng = np.random.default_rng(seed)
-    outputs, gammas = rng.uniform(-1, 1, (parts, 3, 16)), rng.uniform(-12, 0, (parts, 3))
+    outputs, gammas = rng.uniform(-1, 1, (parts, 3, 16)), rng.uniform(-11.5, 0, (parts, 3))
     fixed = Calibration(np.ones(3), np.zeros(3), headroom=4.0)
     scale, offset = fixed.scale(MACHINE), fixed.offset(MACHINE)
     values = MACHINE.code_values(outputs, scale=scale[:, None])
