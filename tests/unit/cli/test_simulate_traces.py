@@ -29,7 +29,7 @@ def test_sources_are_listed_with_licence_and_checksum(capsys: pytest.CaptureFixt
     ("words", "reason"),
     [
         (["fetch", "azure-2024-code"], "--trust-first"),
-        (["fetch", "azure"], "Did you mean"),
+        (["fetch", "azure-2023-cod"], "Did you mean"),
         (["generate", "azure-2023", "--out", "x.jsonl"], "no trace model"),
         (["generate", "azure-2023-code", "--count", "0", "--out", "x.jsonl"], "count is 0"),
     ],
