@@ -19,6 +19,7 @@ from turbo_lab.parallel.partition import split_layers
 from turbo_lab.parallel.payload import pipeline_bytes
 from turbo_lab.parallel.pipeline_arms import Arm, Studied
 from turbo_lab.parallel.pipeline_study import run_study
+from turbo_lab.parallel.schedule import needs
 from turbo_lab.parallel.weights import open_weights
 
 pytestmark = pytest.mark.alone
@@ -59,6 +60,15 @@ def test_two_stages_write_the_text_of_the_whole_bundled_model(two: Studied) -> N
     whole = two.tokens("alone")
     assert [len(row) for row in whole] == [STEPS] * 4
     assert two.tokens("even") == two.tokens("balanced") == whole
+
+
+def test_no_task_starts_before_its_input_was_computed(two: Studied) -> None:
+    for arm in ("even", "balanced", "GPipe", "1F1B"):
+        for run in two.passes(arm):
+            by_task = {slot.task: slot for slot in run}
+            for slot in run:
+                for other in needs(slot.task, stages=2):
+                    assert slot.start_s >= by_task[other].end_s  # one clock for both ranks
 
 
 def test_two_stages_send_exactly_what_the_formula_says(two: Studied, spec: ModelSpec) -> None:

@@ -47,6 +47,15 @@ def core_ids() -> list[int]:
 
 
 @functools.cache
+def clock_id() -> str:
+    """The same text for all processes whose monotonic clocks agree: those of one running kernel."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"{platform.node()}-{platform.machine()}"
+
+
+@functools.cache
 def cpu_name() -> str:
     """The processor's marketing name."""
     try:

@@ -113,3 +113,30 @@ def test_saved_activations_are_all_freed_again() -> None:
         assert meter.live_bytes == 2 * 2 * 4 * 4
         second.sum().backward()
     assert meter.live_bytes == 0 and meter.most_bytes == 2 * 10 * 4 * 4
+
+
+class Ranks:
+    """A group as the stopwatch sees it: this rank's moment is 3, the others' are given."""
+
+    def __init__(self, *others: tuple[str, float]) -> None:
+        self.others = others
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def gather_objects(self, value: tuple[str, float]) -> list[tuple[str, float]]:
+        return [value, *self.others]
+
+
+@pytest.mark.parametrize(("clock", "wanted"), [("this", 5.0), ("another", 3.0)])
+def test_ranks_of_one_machine_share_the_origin_of_time(
+    monkeypatch: pytest.MonkeyPatch, clock: str, wanted: float
+) -> None:
+    pytest.importorskip("torch", reason="needs the cpu environment")
+    from turbo_lab.parallel import pipeline
+
+    monkeypatch.setattr(pipeline.host, "clock_id", lambda: "this")
+    monkeypatch.setattr(pipeline.time, "perf_counter", lambda: 3.0)
+    watch = pipeline.Stopwatch(Ranks((clock, 5.0)))  # type: ignore[arg-type]
+    watch.begin()
+    assert watch.start_s == wanted
