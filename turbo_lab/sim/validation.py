@@ -1,7 +1,8 @@
 """The simulator against the live server that it was calibrated on, under loads it has not seen.
 
-A burst of all requests at once gives the saturation (requests over makespan) and the makespan to
-be foretold. Then the same requests come at shares of that rate, Poisson in time. Simulated and
+A burst of all requests at once gives the makespan to be foretold, and the saturation: the rate at
+which its middle half is finished. Then the same requests come at shares of that rate, Poisson in
+time. Simulated and
 measured runs go through the same metrics. Every load runs twice on the server: the difference of
 the two is the machine's own noise, below which no error can be shown.
 """
@@ -166,11 +167,7 @@ class MeasuredLoads:
     requests: tuple[Request, ...]
     schedules: Mapping[float, Sequence[float]]
     figures: Mapping[float, tuple[Figures, ...]]
-
-    @property
-    def saturation_req_s(self) -> float:
-        """Requests over the makespan of the first burst."""
-        return len(self.requests) / self.figures[BURST][0].makespan
+    saturation_req_s: float
 
 
 def measure_loads(
@@ -209,18 +206,33 @@ def measure_loads(
     asked = validation_requests(requests, prompts=prompts, model=model, seed=seed)
     schedules: dict[float, Sequence[float]] = {BURST: [0.0] * requests}
     seen: dict[float, list[Figures]] = {}
+    saturation = 0.0
     for number in range(passes):
         if before_pass is not None:
             before_pass(number)
         for share in (BURST, *shares):
             if share not in schedules:
-                rate = share * requests / seen[BURST][0].makespan
+                rate = share * saturation
                 schedules[share] = arrivals.poisson(requests, rate_per_s=rate, seed=seed)
-            figures = measured_figures(send(asked, schedules[share]))
+            timelines = send(asked, schedules[share])
+            figures = measured_figures(timelines)
+            saturation = saturation or finishing_rate(timelines)
             seen.setdefault(share, []).append(figures)
             if on_run is not None:
                 on_run(share, figures)
-    return MeasuredLoads(tuple(asked), schedules, {s: tuple(f) for s, f in seen.items()})
+    found = {share: tuple(figures) for share, figures in seen.items()}
+    return MeasuredLoads(tuple(asked), schedules, found, saturation)
+
+
+def finishing_rate(timelines: Sequence[Timeline]) -> float:
+    """Requests per second while the middle half of them was finished: the filling and the draining
+    of the engine are left out.
+    """
+    ends = sorted(t.closed_s for t in timelines if t.closed_s is not None)
+    low, high = len(ends) // 4, 3 * len(ends) // 4
+    if high <= low or ends[high] <= ends[low]:
+        raise UnmeasuredError(f"{len(ends)} requests ended: too few, or all at once, for a rate")
+    return (high - low) / (ends[high] - ends[low])
 
 
 def judge(calibration: Calibration, loads: MeasuredLoads) -> Validation:

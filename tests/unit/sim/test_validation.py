@@ -42,7 +42,8 @@ def test_a_perfect_calibration_has_no_error():
     assert [found.error(name) for name in ("ttft", "tpot", "throughput", "makespan")] == [0] * 4
     assert seen == [BURST, 0.5, 0.8, 1.0, 1.2] * 2
     assert found.noise("ttft") == 0 and found.met("tpot")
-    assert found.saturation_req_s == pytest.approx(40 / found.runs[0].simulated.makespan)
+    burst = 40 / found.runs[0].simulated.makespan
+    assert burst < found.saturation_req_s < 2.5 * burst  # it leaves out filling and draining
     assert json.loads(json.dumps(found.to_dict()))["aims"]["makespan"]["verdict"] == "met"
     assert "median error 0.0%" in str(found)
 
