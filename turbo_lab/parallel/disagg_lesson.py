@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from turbo_lab.client.stream import send_one
 from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import UnmeasuredError
 from turbo_lab.core.host import repository_root
@@ -15,14 +16,21 @@ from turbo_lab.engines.kv_connector.args import Pair
 from turbo_lab.engines.kv_connector.codec import RAW
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.estimate.handover import HandoverCost
+from turbo_lab.estimate.prefill import PrefillLaw
+from turbo_lab.experiment.prefix import prompt_request
 from turbo_lab.experiment.quality_prompts import document
+from turbo_lab.metrics.definitions import outcome
 from turbo_lab.parallel.disagg import Handing, post_json
-from turbo_lab.parallel.disagg_study import disturb, disturb_one, time_ways
+from turbo_lab.parallel.disagg_study import Disturbed, disturb, disturb_one, time_ways
 from turbo_lab.workload.prompts import token_id_prompts
 
 SPECIAL = range(10)  # ids with a meaning of their own in the course's models
-QUIET_TOKENS = 40
-AFTER_TOKENS = 12  # of the reply, behind the end of the prompt's part
+ALONE, TOGETHER, SEPARATED, WHOLE = "alone", "together", "separated", "one engine, both cores"
+LEAST_BLOCKS = 4
+REPLY_PROMPT_TOKENS, QUIET_TOKENS = 64, 48
+LONGER = 2.5  # times the prompt's own time: beside a reply it takes longer
+AFTER_TOKENS, MOST_REPLY_TOKENS = 16, 1500
+PATIENCE_S = 120.0
 
 
 def exact(dials: Dials) -> dict[str, Any]:
@@ -103,34 +111,85 @@ def middle(samples: Sequence[float]) -> float:
     return float(median(samples))
 
 
+def blocks_for(
+    seconds: float, *, law: PrefillLaw, block_tokens: int, longest_tokens: int, room_tokens: int
+) -> int:
+    """Whole blocks that take about so long to compute, at least four and within the sequence."""
+    most = (longest_tokens - room_tokens) // block_tokens
+    fits = [n for n in range(LEAST_BLOCKS, most + 1)
+            if law.seconds(tokens=n * block_tokens + 1) <= seconds]  # fmt: skip
+    return max(fits, default=LEAST_BLOCKS)
+
+
+def through_both(
+    parts: Handing, *, tokens: int, passes: int, vocab_size: int, seed: int
+) -> list[dict[str, float]]:
+    """Prompts through the proxy and both engines, nothing beside them: where their time goes.
+
+    ``ttft_s`` is the client's; ``prefill_s`` the producer's answer, as the proxy saw it.
+    """
+    parts.set_rate(None)
+    found = []
+    made = prompts(passes, tokens=tokens, vocab_size=vocab_size, seed=seed + 1)
+    with parts.proxy() as proxy:
+        for ids in made:
+            request = prompt_request(ids, model=parts.consumer.model_name)
+            run = send_one(request, base_url=proxy.base_url, timeout_s=PATIENCE_S)
+            record = proxy.records[-1]
+            if not outcome(run).ok or not record.offered_tokens or record.reason:
+                raise UnmeasuredError(f"{outcome(run).reason}; hand-over: {record.reason}")
+            found.append({"ttft_s": (run.closed_s or 0.0) - (run.sent_s or 0.0),
+                          "prefill_s": record.prefill_s or 0.0})  # fmt: skip
+    return found
+
+
 def beside(
-    parts: Handing, *, prompt: Sequence[int], reply_prompt: Sequence[int]
-) -> dict[str, dict[str, Any]]:
-    """A reply alone, beside a prompt in its own engine, and beside one through both.
+    parts: Handing, *, tokens: int, rounds: int, vocab_size: int, seed: int
+) -> list[dict[str, Any]]:
+    """A reply alone, beside a prompt in its own engine, and beside one through both, in turns.
 
     The reply is as long as it must be for the prompt to end beside it: from its own time per token
     and the prompt's time in the arm before.
     """
-    own = {"reply_prompt": reply_prompt}
     parts.set_rate(None)
-    alone = disturb(parts, prompt, arm="alone", prompt_url=None, reply_tokens=QUIET_TOKENS, **own)
-    together = disturb(parts, prompt, arm="together", prompt_url=parts.consumer.base_url,
-                       reply_tokens=QUIET_TOKENS, **own)  # fmt: skip
-    tokens = math.ceil(1.6 * (together.prompt_s or 0.0) / alone.quiet_s) + AFTER_TOKENS
-    with parts.proxy() as proxy:
-        separated = disturb(parts, prompt, arm="separated", prompt_url=proxy.base_url,
-                            reply_tokens=tokens, **own)  # fmt: skip
-        if not proxy.records[-1].offered_tokens or proxy.records[-1].reason:
-            raise UnmeasuredError(f"nothing was handed over: {proxy.records[-1].reason}")
-    return {run.arm: run.to_dict() for run in (alone, together, separated)}
+    found = []
+    for turn in range(rounds):
+        prompt, other = prompts(2, tokens=tokens, vocab_size=vocab_size, seed=seed + 2 + turn)
+        own = {"reply_prompt": other[:REPLY_PROMPT_TOKENS]}
+        alone = disturb(parts, prompt, arm=ALONE, prompt_url=None, reply_tokens=QUIET_TOKENS,
+                        **own)  # fmt: skip
+        together = disturb(parts, prompt, arm=TOGETHER, prompt_url=parts.consumer.base_url,
+                           reply_tokens=QUIET_TOKENS, **own)  # fmt: skip
+        long = math.ceil(LONGER * (together.prompt_s or 0.0) / alone.quiet_s) + AFTER_TOKENS
+        with parts.proxy() as proxy:
+            apart = disturb(parts, prompt, arm=SEPARATED, prompt_url=proxy.base_url,
+                            reply_tokens=min(long, MOST_REPLY_TOKENS), **own)  # fmt: skip
+            if not proxy.records[-1].offered_tokens or proxy.records[-1].reason:
+                raise UnmeasuredError(f"nothing was handed over: {proxy.records[-1].reason}")
+        found += [run.to_dict() for run in (alone, together, apart)]
+    return found
 
 
 def beside_one(
-    server: VllmServer, *, prompt: Sequence[int], reply_prompt: Sequence[int]
-) -> dict[str, Any]:
+    server: VllmServer, *, tokens: int, rounds: int, vocab_size: int, seed: int
+) -> list[dict[str, Any]]:
     """The same beside a reply in one engine that has all cores."""
-    return disturb_one(server, prompt, arm="whole", prompt_url=server.base_url,
-                       reply_prompt=reply_prompt, reply_tokens=QUIET_TOKENS).to_dict()  # fmt: skip
+    found = []
+    for turn in range(rounds):
+        prompt, other = prompts(2, tokens=tokens, vocab_size=vocab_size, seed=seed + 2 + turn)
+        run = disturb_one(server, prompt, arm=WHOLE, prompt_url=server.base_url,
+                          reply_prompt=other[:REPLY_PROMPT_TOKENS],
+                          reply_tokens=QUIET_TOKENS)  # fmt: skip
+        found.append(run.to_dict())
+    return found
+
+
+def by_arm(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Disturbed]]:
+    """Runs of every arm, in the order of the arms."""
+    found: dict[str, list[Disturbed]] = {}
+    for row in rows:
+        found.setdefault(row["arm"], []).append(Disturbed.from_dict(row))
+    return found
 
 
 def published() -> dict[str, Any]:

@@ -103,8 +103,8 @@ def plot_least_links(
         ax.plot(prefixes, values, color=colour, lw=1.8, label=label)
     for label, rate in links.items():
         ax.axhline(rate, color="0.45", lw=0.8, ls="--")
-        ax.annotate(label, (prefixes[-1], rate), xytext=(-4, 3), textcoords="offset points",
-                    ha="right", fontsize=8.5, color="0.3")  # fmt: skip
+        ax.annotate(label, (prefixes[0], rate), xytext=(2, 3), textcoords="offset points",
+                    fontsize=8.5, color="0.3")  # fmt: skip
     for label, (tokens, rate) in (points or {}).items():
         ax.plot([tokens], [rate], "D", color=COLOURS[0], ms=7, mfc="white", label=label)
     ax.set(xscale="log", yscale="log", xlabel="prefix [tokens]",
