@@ -55,7 +55,7 @@ class Message(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    find: str = Field(min_length=3)
+    find: str = Field(min_length=4)
     match: str | None = None
     but_not: str | None = None
     phase: Phase | None = None

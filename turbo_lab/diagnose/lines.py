@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, cast
@@ -51,24 +52,27 @@ class LogLine:
     message: str
 
 
-def read_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Lists of whole lines, one list per block; memory stays at a few blocks.
+def read_blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """The log in blocks of whole lines; memory stays at a few blocks.
 
     A gzip file is unpacked, UTF-16 (what a Windows shell redirects) is turned into UTF-8. A line
-    longer than LONGEST_LINE_BYTES is cut there.
+    longer than LONGEST_LINE_BYTES is cut there. Only the last block may end without a line end.
     """
     rest, skipping = b"", False
     for block in _blocks(stream):
-        lines = (rest + block).split(b"\n")
-        rest = lines.pop()
-        if skipping and lines:
-            lines[0], skipping = b"", False
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            head = block[block.find(b"\n") + 1 : cut] if skipping else rest + block[:cut]
+            rest, skipping = block[cut:], False
+            if head:
+                yield head
+        elif not skipping:
+            rest += block
         if len(rest) > LONGEST_LINE_BYTES:
-            lines.append(b"" if skipping else rest[:LONGEST_LINE_BYTES])
+            yield rest[:LONGEST_LINE_BYTES] + b"\n"
             rest, skipping = b"", True
-        yield lines
-    if rest and not skipping:
-        yield [rest]
+    if rest:
+        yield rest
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
@@ -83,16 +87,21 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _unpacked(stream: BinaryIO, head: bytes) -> Iterator[bytes]:
-    """Blocks of a gzip file; a file that ends too early gives what there is."""
+    """Blocks of a gzip file; one that ends too early gives what there is, a false one itself."""
+    good = False
     with gzip.GzipFile(fileobj=cast("BinaryIO", _Joined(head, stream))) as file:
         while True:
             try:
                 block = file.read(BLOCK_BYTES)
-            except (EOFError, OSError):
-                return
+            except (EOFError, OSError, zlib.error):
+                break
             if not block:
                 return
+            good = True
             yield block
+    while head and not good:
+        yield head
+        head = stream.read(BLOCK_BYTES)
 
 
 class _Joined:

@@ -1,14 +1,24 @@
-"""One pass over a log: messages of the table and numbers, with constant memory."""
+"""One pass over a log: messages of the table and numbers, with constant memory.
+
+A combined prefilter looks at each block once and names the lines that may mean something; only
+these are looked at closely. Ordinary answers of the web server are counted in the block.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+import numpy as np
+
 from turbo_lab.diagnose.causes import list_causes
 from turbo_lab.diagnose.counts import Counts, Seen
-from turbo_lab.diagnose.lines import read_lines, unwrapped
+from turbo_lab.diagnose.lines import LONGEST_LINE_BYTES, read_blocks, unwrapped
 from turbo_lab.diagnose.matcher import ABORTED, CONTROL, Matcher, Rule, Template
+
+# After so many equal sightings of one template its further lines are only counted.
+SETTLED = 200
 
 
 @dataclass
@@ -33,72 +43,101 @@ class LogReading:
 def scan_log(stream: BinaryIO) -> LogReading:
     """Read a log of any size to its end; bad bytes and cut lines do no harm."""
     reading, matcher = LogReading(), Matcher(list_causes())
-    template_of = matcher.template
-    for lines in read_lines(stream):
-        number = reading.lines
-        for line in lines:
-            number += 1
-            if b" HTTP/" in line:
-                if b'" 200 ' in line:
-                    reading.counts.add_good(line)
-                    continue
-                if reading.counts.add_access(line, number):
-                    continue
+    settled: dict[tuple[int, str], tuple[int, tuple[Seen, ...]]] = {}
+    for block in read_blocks(stream):
+        lower = block.lower()
+        if not reading.server and matcher.names_a_server(lower):
+            reading.server = True
+        reading.counts.add_block(lower)
+        for number, start, end in _candidates(lower, matcher, first=reading.lines + 1):
+            line = block[start:end]
             if b"eceived request " in line:
                 reading.counts.add_request(line, number)
-                continue
-            lower = line.lower()
-            template = template_of(lower)
-            if template is None:
-                continue
-            if template.server:
-                reading.server = True
-            if not template.quick:
-                _take(reading, template, line, lower, number)
-            if template.error:
-                _error(reading, template, line, number)
-        reading.lines = number
-        reading.bytes_read += sum(map(len, lines)) + len(lines)
-        _served(reading)
+            elif not (b" HTTP/" in line and reading.counts.add_access(line, number)):
+                _line(reading, matcher, line, lower[start:end], number, settled)
+        reading.lines += block.count(b"\n") + (block[-1:] != b"\n")
+        reading.bytes_read += len(block)
+        if reading.counts.answers and reading.phase == "start":
+            reading.phase = "serving"
+    reading.server = reading.server or bool(reading.counts.answers)
     return reading
 
 
-def _served(reading: LogReading) -> None:
-    """Answers and requests mean a server, also where the log's beginning is missing."""
-    c = reading.counts
-    if c.answers or c.greedy.count or c.random.count:
-        reading.server = True
+def _candidates(lower: bytes, matcher: Matcher, *, first: int) -> Iterator[tuple[int, int, int]]:
+    """(number, start, end) of each line that may mean something."""
+    places, widths = matcher.prefilter.hits(lower)
+    if not places.size:
+        return
+    ends = np.flatnonzero(np.frombuffer(lower, np.uint8) == 10)
+    rows = np.searchsorted(ends, places)
+    last, holds = -1, matcher.prefilter.holds
+    for row, at, width in zip(rows.tolist(), places.tolist(), widths.tolist(), strict=True):
+        if row == last or not holds(lower, at, width):
+            continue
+        last = row
+        start = int(ends[row - 1]) + 1 if row else 0
+        end = int(ends[row]) if row < ends.size else len(lower)
+        yield first + row, start, min(end, start + LONGEST_LINE_BYTES)
+
+
+def _line(
+    reading: LogReading,
+    matcher: Matcher,
+    line: bytes,
+    lower: bytes,
+    number: int,
+    settled: dict[tuple[int, str], tuple[int, tuple[Seen, ...]]],
+) -> None:
+    """Sort one line that may mean something."""
+    template = matcher.template(lower)
+    if template is None:
+        return
+    if template.rules:
+        key = (template.number, reading.phase)
+        times, known = settled.get(key, (0, ()))
+        if times >= SETTLED:
+            for seen in known:
+                seen.count += 1
+                seen.stopping += reading.phase == "stopping"
+        else:
+            hits = _messages(reading, template, line, lower, number)
+            settled[key] = (times + 1 if hits == known or not times else 0, hits)
+            if len(settled) > SETTLED * 10:
+                settled.clear()
+    if template.life:
+        _take(reading, template, line, lower, number)
+    if template.error:
+        _error(reading, template, line, number)
 
 
 def _take(reading: LogReading, template: Template, line: bytes, lower: bytes, number: int) -> None:
-    """Sort one line that may mean something."""
+    """Load lines, lines about drafts, steps of the server's life, and broken off requests."""
     if template.load:
         reading.phase = "serving"
         reading.counts.load.add(line, lower, number)
     elif template.drafts:
         reading.counts.add_drafts(line, lower, number)
-        return
     if template.phase is not None:
         reading.phase = template.phase
         reading.started = reading.started or template.phase == "serving"
-    if template.rules:
-        _messages(reading, template, line, lower, number)
     if template.aborted and ABORTED.search(lower):
         reading.counts.aborted.add(line, number)
 
 
 def _messages(
     reading: LogReading, template: Template, line: bytes, lower: bytes, number: int
-) -> None:
+) -> tuple[Seen, ...]:
+    """Note the rules that hold for the line, and return their sightings."""
     phase = reading.phase
-    if phase == "start" and reading.counts.answers:
-        phase = "serving"
     text = unwrapped(lower.translate(None, CONTROL))
+    hits = []
     for rule in template.rules:
         if rule.holds(text, phase):
             seen = reading.messages.setdefault(rule.cause, {}).setdefault(rule, Seen())
             seen.add(line, number)
             seen.stopping += phase == "stopping"
+            hits.append(seen)
+    return tuple(hits)
 
 
 def _error(reading: LogReading, template: Template, line: bytes, number: int) -> None:

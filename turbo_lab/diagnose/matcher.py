@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turbo_lab.diagnose.causes import Cause, Message, Phase
+from turbo_lab.diagnose.prefilter import Prefilter
 
 TEMPLATES_KEPT = 4096
 Groups = tuple[tuple[bytes, tuple[bytes, ...]], ...]
@@ -31,7 +32,20 @@ STOPPING = (b"shutdown triggered", b"shutting down fastapi", b"received signal=s
             b"    shutting down")  # fmt: skip
 # Words by which an inference server's log is known, whether it is healthy or not.
 SERVER = (b"vllm", b"uvicorn", b"engine", b"/v1/", b"nccl", b"application startup", b"sglang",
-          b"torch", b"raylet", b"[shutdown]")  # fmt: skip
+          b"torch", b"raylet", b"[shutdown]", b"avg prompt throughput")  # fmt: skip
+# Answers other than 200, as uvicorn writes them: plain, escaped in JSON, and in colours.
+REFUSED = tuple(
+    text % status
+    for status in (b"400", b"401", b"403", b"404", b"422", b"429", b"500", b"502", b"503", b"504")
+    for text in (b'1.1" %s', b'1.0" %s', b'1.1\\" %s', b"[31m%s ", b"[91m%s ")
+)
+# Other lines that must be looked at: errors by name or level, load, requests, aborted ones.
+OTHERS = (
+    *READY, *STARTING, *STOPPING, *REFUSED, b"error: ", b"errorgroup: ", b"exception: ",
+    b"traceback (most recent", b" error 0", b" error 1", b"\nerror 0", b"\nerror 1", b"error:  ",
+    b"fatal: ", b"fatal error", b"prompt throughput", b"draft acceptance rate",
+    b"received request ", b"aborted request", b" aborted", b"client disconnected",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,17 +74,13 @@ class Template:
 
     rules: tuple[Rule, ...] = ()
     phase: str | None = None
-    server: bool = False
     error: bool = False
     named_error: bool = False
     aborted: bool = False
     load: bool = False
     drafts: bool = False
-
-    @property
-    def quick(self) -> bool:
-        """True when such a line only counts (as a server's line or as an error)."""
-        return not (self.rules or self.phase or self.aborted or self.load or self.drafts)
+    number: int = 0
+    life: bool = False  # phase, load, drafts or aborted: more than a message or an error
 
 
 _NOTHING = Template()
@@ -80,8 +90,13 @@ class Matcher:
     """Finds what a line can mean. Keeps at most TEMPLATES_KEPT templates."""
 
     def __init__(self, causes: tuple[Cause, ...]) -> None:
-        self._by_find, self._groups = _prepared(causes)
+        self._by_find, self._groups, self.prefilter = _prepared(causes)
+        self._made = 0
         self._known: dict[bytes, Template | None] = {}
+
+    def names_a_server(self, lower: bytes) -> bool:
+        """True when a block holds a word by which a server's log is known."""
+        return any(word in lower for word in SERVER)
 
     def template(self, lower: bytes) -> Template | None:
         """What lines of this shape can mean; None for nothing. ``lower`` is in lower case."""
@@ -115,25 +130,30 @@ class Matcher:
         one = Template(
             rules=tuple(found),
             phase=_phase(line),
-            server=any(word in line for word in SERVER),
             error=error,
             named_error=error and bool(NAMED_ERROR.search(line)),
             aborted=b"abort" in line or b"disconnect" in line,
             load=b"prompt throughput" in line,
             drafts=b"draft acceptance rate" in line,
         )
-        return None if one == _NOTHING else one
+        if one == _NOTHING:
+            return None
+        self._made += 1
+        life = bool(one.phase or one.aborted or one.load or one.drafts)
+        return replace(one, number=self._made, life=life)
 
 
 @functools.cache
-def _prepared(causes: tuple[Cause, ...]) -> tuple[Mapping[bytes, list[Rule]], Groups]:
-    """The rules by their literals, and these in groups; made once per table."""
+def _prepared(
+    causes: tuple[Cause, ...],
+) -> tuple[Mapping[bytes, list[Rule]], Groups, Prefilter]:
+    """The rules by their literals, these in groups, and the prefilter; made once per table."""
     by_find: dict[bytes, list[Rule]] = {}
     for cause in causes:
         for row in cause.messages:
             rule = _rule(cause.cause, row)
             by_find.setdefault(rule.find, []).append(rule)
-    return by_find, _grouped(sorted(by_find))
+    return by_find, _grouped(sorted(by_find)), Prefilter([*by_find, *OTHERS])
 
 
 def _phase(line: bytes) -> str | None:

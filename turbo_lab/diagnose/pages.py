@@ -114,7 +114,8 @@ def parse_page(text: str, *, source: str) -> Page:
 
 def looks_like_page(head: str) -> bool:
     """True when the beginning of a file is Prometheus text of a server."""
-    rows = [row for row in head.splitlines()[:-1] if row and not row.startswith("#")][:50]
+    whole = head if head.endswith("\n") else head[: head.rfind("\n") + 1] or head
+    rows = [row for row in whole.splitlines() if row and not row.startswith("#")][:50]
     if not rows:
         return head.lstrip().startswith(("# HELP", "# TYPE"))
     return sum(1 for _ in _samples(rows)) >= max(1, 0.8 * len(rows))
