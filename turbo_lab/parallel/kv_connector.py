@@ -3,6 +3,9 @@
 ``--kv-transfer-config`` names this module and ``SocketKvConnector``; ``args`` builds it. Extra
 configuration: ``listen_host``, ``listen_port`` (0: a free one), ``store_gib``, ``journal_path``,
 ``deadline_s``, ``idle_s``, ``connect_s``.
+
+Who reaches the port gets the caches: there is no authentication, so listen on loopback or on a
+network of one's own. Digests guard against errors, not against people.
 """
 
 from __future__ import annotations

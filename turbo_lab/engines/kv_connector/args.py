@@ -29,9 +29,7 @@ class Pair:
     def at(cls, owner: Path | str) -> Pair:
         """The pair that belongs to ``owner`` (a pool's folder, for example), always the same."""
         name = hashlib.sha256(str(owner).encode()).hexdigest()[:8]
-        folder = Path(tempfile.gettempdir()) / f"turbo-lab-handover-{name}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return cls(folder)
+        return cls(Path(tempfile.gettempdir()) / f"turbo-lab-handover-{name}")
 
     def args(self, args: VllmArgs, side: Side, **extra: float | str) -> VllmArgs:
         """``args`` for one side: the connector, its core, and counted cached tokens.
@@ -40,6 +38,7 @@ class Pair:
         A load that fails is computed again by the engine (``kv_load_failure_policy``), never an
         error for the client.
         """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         connector = {
             "kv_connector": "SocketKvConnector",
             "kv_connector_module_path": MODULE,
