@@ -5,7 +5,7 @@ binary junk, and text of which no two lines are alike (the worst case for the me
 For scale, ``grep -c`` with one word over the same file stands beside it, and Python's plain
 reading of its lines.
 
-    python benchmarks/doctor.py [--megabytes 200]
+    python benchmarks/doctor.py [--megabytes 200] [--kinds busy unlike]
 """
 
 from __future__ import annotations
@@ -94,11 +94,13 @@ def main() -> None:
     """Print one row per kind."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--megabytes", type=int, default=200)
-    size = options.parse_args().megabytes * 10**6
+    options.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    asked = options.parse_args()
+    size = asked.megabytes * 10**6
     print(f"{size / 1e6:.0f} MB each, {os.cpu_count()} cores; budget {BUDGET_S} s")
     print(f"{'kind':10}{'wall s':>8}{'CPU s':>8}{'MiB':>7}{'lines s':>9}{'grep s':>8}  findings")
     with tempfile.TemporaryDirectory() as folder:
-        for kind in KINDS:
+        for kind in asked.kinds:
             path = Path(folder) / f"{kind}.log"
             write(path, kind, size)
             done = subprocess.run([sys.executable, "-c", CHILD, path], capture_output=True,

@@ -49,22 +49,30 @@ def doctor(
       turbo-lab doctor runs/a/record.json\n
       turbo-lab doctor --interview
     """
-    from turbo_lab.core.errors import UsageError
-
     if causes:
         _show_causes(as_json)
-        return
-    if interview:
+    elif interview:
         _interview(symptom, as_json)
-        return
+    else:
+        _check_options(symptom, interval_s)
+        _diagnose(targets or [], interval_s=interval_s, as_json=as_json)
+
+
+def _check_options(symptom: str | None, interval_s: float) -> None:
+    from turbo_lab.core.errors import UsageError
+
     if symptom is not None:
         raise UsageError("--symptom belongs to --interview")
     if interval_s < 0:
         raise UsageError(f"--interval-s {interval_s}; allowed: 0 or more")
+
+
+def _diagnose(targets: list[str], *, interval_s: float, as_json: bool) -> None:
+    """Print the diagnosis and end with its exit code."""
     from turbo_lab.diagnose.doctor import as_json as json_of
     from turbo_lab.diagnose.doctor import diagnose
 
-    diagnosis = diagnose(targets or [], interval_s=interval_s)
+    diagnosis = diagnose(targets, interval_s=interval_s)
     if as_json:
         typer.echo(json_of(diagnosis))
     else:

@@ -100,7 +100,7 @@ class Load:
 
     def _speed(self, values: dict[str, float], running: float, line: bytes, number: int) -> None:
         out, read = values.get("generation_tok_s"), values.get("prompt_tok_s", 0.0)
-        if out is None or not running:
+        if out is None:
             return
         if out == 0.0 and read == 0.0:
             self.still.add(line, number)
@@ -108,7 +108,7 @@ class Load:
             self.longest_still = max(self.longest_still, self.still_run)
             return
         self.still_run = 0
-        if read == 0.0 and out / running < 1.0:
+        if read == 0.0 and running and out / running < 1.0:
             self.slow.add(line, number)
 
 

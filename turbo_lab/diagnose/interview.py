@@ -1,7 +1,8 @@
 """The guided order of the two sources, as questions.
 
-First the general order (symptom, input, environment, parameters, code); for a slow server the
-order log, resources, smallest request, configuration. Each step says what to look at and how; an
+The symptom is asked first. Then comes the general order (input, environment, parameters, code), or
+for a slow server the order log, resources, smallest request, configuration; what hangs is looked at
+in the resources first. Each step says what to look at and how; an
 answer that names a fault ends the walk with the causes that belong to it.
 """
 
@@ -14,7 +15,7 @@ from turbo_lab.core.errors import UsageError, did_you_mean
 from turbo_lab.diagnose.causes import Cause, list_causes
 
 SYMPTOMS = {
-    "error": "it stops with an error, at the start or later",
+    "error": "it stops with an error, at the start or later (read the end of the log first)",
     "stuck": "it hangs, or gives no output",
     "slow": "it answers, but slowly",
     "wrong": "the output is wrong, or differs from run to run",
@@ -98,11 +99,11 @@ SAMPLING = Step(
 )
 
 ORDERS: dict[str, tuple[Step, ...]] = {
-    "error": (LOG, INPUT, ENVIRONMENT, PARAMETERS, CODE),
-    "stuck": (RESOURCES, LOG, ENVIRONMENT, PARAMETERS, CODE),
+    "error": (INPUT, ENVIRONMENT, PARAMETERS, CODE),
+    "stuck": (RESOURCES, INPUT, ENVIRONMENT, PARAMETERS, CODE),
     "slow": (LOG, RESOURCES, SMALLEST, CONFIGURATION),
-    "wrong": (INPUT, SAMPLING, PARAMETERS, CODE),
-    "refused": (LOG, INPUT, PARAMETERS, CODE),
+    "wrong": (INPUT, ENVIRONMENT, SAMPLING, PARAMETERS, CODE),
+    "refused": (INPUT, ENVIRONMENT, PARAMETERS, CODE),
 }
 
 

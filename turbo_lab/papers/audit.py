@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from turbo_lab.papers.schema import Claim, Conditions, PaperRecord
+from turbo_lab.papers.template import UNFINISHED
 
 # Ids of the missing conditions follow the names of the fields.
 MISSING = {
@@ -38,7 +39,7 @@ TRAPS = {
     "number_not_found": "no number could be read in the sources",
     "from_memory": "parts of the record were not looked up",
     "second_hand": "the number was read in a secondary source",
-    "unfinished": "the record still holds TODO",
+    "unfinished": "parts of the record are still to be written",
 }  # fmt: skip
 
 
@@ -136,7 +137,7 @@ def _of_record(record: PaperRecord) -> list[Remark]:
         out.append(_trap("version_drift", None, record.version_drift))
     if record.needs_hardware:
         out.append(_trap("special_hardware", None, ", ".join(record.needs_hardware)))
-    if "TODO" in record.model_dump_json():
+    if UNFINISHED in record.model_dump_json():
         out.append(_trap("unfinished", None, record.id))
     if _only_best(record.claims):
         out.append(_trap("best_case_only", None, record.claims[0].what))

@@ -6,6 +6,7 @@ from typing import Any
 
 from turbo_lab.papers.schema import PaperRecord
 
+UNFINISHED = "to be written"
 # English name, Chinese name (as in the sources), what belongs there.
 FIELDS: dict[str, tuple[str, str, str]] = {
     "title": ("Title", "论文标题", ""),
@@ -46,19 +47,19 @@ def label(name: str, *, lang: str = "en") -> str:
 
 
 def empty_record(paper_id: str, *, title: str = "") -> str:
-    """YAML of a new record: every field with its question; TODO where words are needed."""
+    """YAML of a new record: every field with its question; UNFINISHED marks what is not written."""
 
     def line(name: str, value: str, key: str | None = None, indent: str = "") -> str:
         english, chinese, hint = FIELDS[name]
         note = f"{english} / {chinese}" + (f": {hint}" if hint else "")
         return f"{indent}{key or name}: {value}  # {note}"
 
-    todo = '"TODO: write this in your own words, at least thirty letters"'
+    todo = '"to be written: in your own words, at least thirty letters"'
     rows = [
         "# What you do not know stays null. Statuses: confirmed, reported, artifact, secondary,",
         "# memory, measured, unknown.",
         f"id: {paper_id}",
-        line("title", f'"{title or "TODO title"}"'),
+        line("title", f'"{title or UNFINISHED}"'),
         f'short_name: "{paper_id}"',
         line("venue", "null"),
         "year: null", "arxiv: null", "doi: null", "authors: null",
@@ -75,21 +76,21 @@ def empty_record(paper_id: str, *, title: str = "") -> str:
              "framework: false, gpu: false}"),
         line("holds", todo),
         "claims:  # " + " / ".join(FIELDS["claims"][:2]),
-        '  - what: "TODO"', "    number: null", '    holds: "TODO"',
+        f'  - what: "{UNFINISHED}"', "    number: null", f'    holds: "{UNFINISHED}"',
         "    changed: []  # precision, batch, logging, hardware, model: what else differs",
         "    against: null  # mainstream, naive, itself, bound, none",
         "    counted: null  # all, survivors",
         line("lesson", todo), line("verify", todo),
         "transfer:",
         *(line(name, "null", indent="  ") for name in ("usable_now", "not_now")),
-        line("testable_small", '"TODO"', indent="  "),
+        line("testable_small", f'"{UNFINISHED}"', indent="  "),
         line("needs_purchase", "null", indent="  "),
-        line("availability", '"TODO"'),
-        line("upkeep", '{level: low, why: "TODO"}'),
+        line("availability", f'"{UNFINISHED}"'),
+        line("upkeep", f'{{level: low, why: "{UNFINISHED}"}}'),
         line("code", "null"),
         "needs_hardware: []", "version_drift: null", "notebooks: []", "confidence: mixed",
         "from_memory: []",
-        line("sources", '["TODO"]'),
+        line("sources", f'["{UNFINISHED}"]'),
         "note: null",
         line("status", "{}"),
     ]  # fmt: skip
