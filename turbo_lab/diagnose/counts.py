@@ -28,8 +28,10 @@ _ACCESS = re.compile(
     rb'"(?:\x1b\[\d+m)*(GET|POST) (\S+) HTTP/[\d.]+(?:\x1b\[\d+m)*\\?" (?:\x1b\[\d+m)*(\d{3})\b'
 )
 _TEMPERATURE = re.compile(rb"temperature=([\d.]+)")
-_NEW_SPEC = re.compile(rb"acceptance length: ([\d.]+).*draft acceptance rate: ([\d.]+)%")
-_OLD_SPEC = re.compile(rb"draft acceptance rate: ([\d.]+), system efficiency: ([\d.]+)")
+# A share (0.2 to 0.8) or a percentage (since), with the mean length before it since 0.9.
+_DRAFTS = re.compile(rb"draft acceptance rate: ([\d.]*\d)(%?)")
+_LENGTH = re.compile(rb"acceptance length: ([\d.]*\d)")
+POOR_SHARE, POOR_LENGTH = 0.3, 1.5
 
 
 @dataclass
@@ -162,13 +164,11 @@ class Counts:
 
     def add_drafts(self, line: bytes, lower: bytes, number: int) -> None:
         """Take a line about speculation in, in its old or its new wording."""
-        new, old = _NEW_SPEC.search(lower), _OLD_SPEC.search(lower)
-        if new:
-            poor = float(new.group(1)) < 1.5 and float(new.group(2)) < 30
-        elif old:
-            poor = float(old.group(1)) < 0.3
-        else:
+        rate, length = _DRAFTS.search(lower), _LENGTH.search(lower)
+        if not rate:
             return
         self.draft_lines += 1
-        if poor:
+        share = float(rate.group(1)) / (100 if rate.group(2) else 1)
+        short = length is None or float(length.group(1)) < POOR_LENGTH
+        if share < POOR_SHARE and short:
             self.poor_drafts.add(line, number)
