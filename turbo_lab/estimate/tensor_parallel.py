@@ -68,7 +68,8 @@ def split_heads(attention: Attention, *, ranks: int) -> HeadSplit:
 def require_split(spec: ModelSpec, *, ranks: int) -> None:
     """Raise UsageError naming the first part of the model that ``ranks`` do not divide.
 
-    The vocabulary is padded, so it always splits.
+    The vocabulary is padded, so it always splits. (vLLM pads it to a multiple of 64 and no further,
+    so there the ranks must divide that too.)
     """
     for index, layer in enumerate(spec.layers):
         try:

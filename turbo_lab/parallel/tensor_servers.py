@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,8 @@ from turbo_lab.workload.request import Request
 REST_S = 1.2  # a vLLM worker polls for a second after its last step, and takes a core for it
 ROOM_BYTES = 12 * GiB  # free memory for an unsplit and a split server of the bundled model
 GPU_POOL_GIB = 4  # a pool of known size, so that its tokens can be foretold
-STEPS = 16  # decode steps of one measured point
+TRIES = 3  # of one pass
+STEPS = 24  # decode steps of one measured point
 _WORKER = re.compile(r"\bWorker_TP(\d+)")
 
 
@@ -151,20 +153,31 @@ def steps_in_turns(
     compared. Between turns the workers of the server before are left to stop polling.
     """
     seconds: dict[str, dict[StepPoint, list[float]]] = {name: {} for name in servers}
-    longest = 2 * max(point.tokens for point in points)
     for turn in range(passes):
         for name, server in servers.items():
             time.sleep(REST_S)
-            found = measure(
-                points, send=_sender(server), prompts=PromptSource(vocab=vocab, longest=longest,
-                seed=turn), model=server.model_name, passes=1, steps=STEPS,
-            )  # fmt: skip
-            for one in found:
+            for one in _one_pass(server, points, vocab=vocab, seed=turn):
                 seconds[name].setdefault(one.point, []).append(one.seconds)
     return {
         name: grids.to_rows([MeasuredStep(p, tuple(times)) for p, times in rows.items()])
         for name, rows in seconds.items()
     }
+
+
+def _one_pass(
+    server: VllmServer, points: Sequence[StepPoint], *, vocab: int, seed: int
+) -> tuple[MeasuredStep, ...]:
+    """One pass over the points. Where a busy machine handed a whole reply over at once, again."""
+
+    def measured() -> tuple[MeasuredStep, ...]:
+        prompts = PromptSource(vocab=vocab, longest=2 * max(p.tokens for p in points), seed=seed)
+        kind = {"prompts": prompts, "model": server.model_name, "steps": STEPS, "passes": 1}
+        return measure(points, send=_sender(server), **kind)
+
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(UnmeasuredError):
+            return measured()
+    return measured()
 
 
 def ratios(

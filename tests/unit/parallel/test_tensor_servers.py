@@ -68,3 +68,24 @@ def test_an_unsplit_server_stays(monkeypatch) -> None:
         servers.leave(server)
     servers.leave(None)
     assert [args.tensor_parallel_size for args in stopped] == [3]
+
+
+def test_a_pass_is_tried_again_and_not_for_ever(monkeypatch) -> None:
+    tries: list[int] = []
+
+    def measure(points, **kind):
+        tries.append(1)
+        if len(tries) < wanted:
+            raise UnmeasuredError("all tokens came at once")
+        return (MeasuredStep(POINT, (0.5,)),)
+
+    monkeypatch.setattr(servers, "measure", measure)
+    monkeypatch.setattr(servers, "REST_S", 0.0)
+    server = SimpleNamespace(model_name="lab", base_url="http://127.0.0.1:1")
+    wanted = servers.TRIES
+    found = servers.steps_in_turns({"1": server}, [POINT], vocab=9_000, passes=1)
+    assert found["1"][0]["passes_s"] == [0.5] and len(tries) == wanted
+    tries.clear()
+    wanted += 1
+    with pytest.raises(UnmeasuredError, match="at once"):
+        servers.steps_in_turns({"1": server}, [POINT], vocab=9_000, passes=1)
