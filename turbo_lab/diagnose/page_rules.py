@@ -37,7 +37,8 @@ class Limits:
     draft_share: float = 0.3
     draft_tokens: float = 500
     cold_factor: float = 10.0
-    cold_s: float = 1.0
+    cold_s: float = 0.5
+    cold_requests: float = 200  # later the first requests are lost among the others
 
 
 DEFAULT_LIMITS = Limits()
@@ -230,7 +231,7 @@ def _cold(page: Page, limits: Limits) -> Finding | None:
     """One or two requests of many waited far longer for their first token than the rest."""
     buckets = page.buckets("ttft")
     total = sum(count for _, count in buckets)
-    if total < 5:
+    if not 5 <= total <= limits.cold_requests:
         return None
     reached, median = 0.0, 0.0
     for edge, count in buckets:
