@@ -1,24 +1,24 @@
-"""Many independent simulations: on this machine's cores or a Ray cluster, resumable."""
+"""Many independent simulations: on this machine's cores (joblib) or a Ray cluster, resumable."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from turbo_lab.core.errors import RecordError, UsageError, did_you_mean
+from turbo_lab.core.errors import (
+    MissingDependencyError,
+    RecordError,
+    UsageError,
+    did_you_mean,
+)
+from turbo_lab.core.host import cores_granted
 from turbo_lab.records.digest import digest_of
 from turbo_lab.records.journal import append_row, read_rows
 
 Row = dict[str, Any]
 BACKENDS = ("local", "ray")
-RAY_HELP = (
-    "ray is not installed here, and --backend ray needs it. Install it beside the lock: "
-    'python -m pip install "ray>=2.40". Or leave --backend away: all local cores are used'
-)
 
 
 def run_tasks(
@@ -42,7 +42,8 @@ def run_tasks(
         workers: local processes (default: all cores, at most one per task; 1 stays in this one).
 
     Raises:
-        UsageError: an unknown backend, ray missing, or a journal of another sweep.
+        UsageError: an unknown backend, or a journal of another sweep.
+        MissingDependencyError: joblib or ray is not installed.
     """
     if backend not in BACKENDS:
         raise UsageError(f"backend {backend!r}." + did_you_mean(backend, [*BACKENDS]))
@@ -79,31 +80,37 @@ def _resumed(journal: str | Path | None, about: Row) -> dict[str, Row]:
 def _on_cores(
     function: Callable[[Any], Row], tasks: Mapping[str, Any], workers: int | None
 ) -> Iterator[tuple[str, Row]]:
-    count = min(workers or len(os.sched_getaffinity(0)), len(tasks))
+    count = min(workers or cores_granted(), len(tasks))
     if count <= 1:
-        for key, task in tasks.items():
-            yield key, function(task)
+        yield from (_keyed(function, key, task) for key, task in tasks.items())
         return
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(function, task): key for key, task in tasks.items()}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    try:
+        from joblib import Parallel, delayed
+    except ImportError:
+        raise MissingDependencyError("joblib", needed_for="a sweep on several cores") from None
+    work = (delayed(_keyed)(function, key, task) for key, task in tasks.items())
+    yield from Parallel(n_jobs=count, return_as="generator_unordered")(work)
+
+
+def _keyed(function: Callable[[Any], Row], key: str, task: Any) -> tuple[str, Row]:
+    return key, function(task)
 
 
 def _on_ray(
     function: Callable[[Any], Row], tasks: Mapping[str, Any], workers: int | None
 ) -> Iterator[tuple[str, Row]]:
+    """As Ray's own tasks, so that every row is kept as soon as it is there."""
     try:
         import ray
     except ImportError:
-        raise UsageError(RAY_HELP) from None
+        raise MissingDependencyError("ray", needed_for="--backend ray") from None
     mine = not ray.is_initialized()
     if mine:
-        ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False)
+        address = os.environ.get("RAY_ADDRESS")
+        try:
+            ray.init(address=address, log_to_driver=False)
+        except ConnectionError as error:
+            raise UsageError(f"no Ray cluster answers at RAY_ADDRESS={address}: {error}") from error
     try:
         remote = ray.remote(function)
         waiting = {remote.remote(task): key for key, task in tasks.items()}

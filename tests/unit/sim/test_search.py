@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from turbo_lab.cli.main import build_app
-from turbo_lab.core.errors import RecordError, UsageError
+from turbo_lab.core.errors import MissingDependencyError, RecordError, UsageError
 from turbo_lab.sim.calibration import Calibration
 from turbo_lab.sim.engine import Engine
 from turbo_lab.sim.search import search
@@ -79,7 +79,7 @@ def test_backends_are_named_and_a_missing_ray_says_how_to_get_it():
     with pytest.raises(UsageError, match="local, ray"):
         run_tasks(square, NUMBERS, backend="dask")
     if importlib.util.find_spec("ray") is None:
-        with pytest.raises(UsageError, match="pip install"):
+        with pytest.raises(MissingDependencyError, match="ray is not installed"):
             run_tasks(square, NUMBERS, backend="ray")
 
 
