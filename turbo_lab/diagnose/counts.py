@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 FULL_SHARE = 0.95
-# "name: number" pairs of a load line, and the name under which each is kept.
-_PAIR = re.compile(rb"([a-z][a-z ]*?): ([0-9.]+)(?=%| reqs|,| tok|\.?$|\s)")
+# Names of a load line, and the name under which each is kept.
 _NAMES = {
     b"avg prompt throughput": "prompt_tok_s",
     b"avg generation throughput": "generation_tok_s",
@@ -24,6 +23,7 @@ _NAMES = {
     b"gpu kv cache usage": "gpu_kv",
     b"cpu kv cache usage": "cpu_kv",
 }
+_NUMBER = re.compile(rb"\d+(?:\.\d+)?")
 _ACCESS = re.compile(
     rb'"(?:\x1b\[\d+m)*(GET|POST) (\S+) HTTP/[\d.]+(?:\x1b\[\d+m)*\\?" (?:\x1b\[\d+m)*(\d{3})\b'
 )
@@ -69,11 +69,7 @@ class Load:
 
     def add(self, line: bytes, lower: bytes, number: int) -> None:
         """Take one load line in."""
-        values = {
-            _NAMES[name]: float(text.rstrip(b"."))
-            for name, text in _PAIR.findall(lower)
-            if name in _NAMES and text.strip(b".")
-        }
+        values = _values(lower)
         self.lines += 1
         running, waiting = values.get("running", 0.0), values.get("waiting", 0.0)
         if not running and not waiting:
@@ -112,6 +108,18 @@ class Load:
         self.still_run = 0
         if read == 0.0 and running and out / running < 1.0:
             self.slow.add(line, number)
+
+
+def _values(lower: bytes) -> dict[str, float]:
+    """The numbers of a load line by name; its parts are "name: number unit"."""
+    out = {}
+    for part in lower[max(lower.find(b"avg prompt"), 0) :].split(b", "):
+        name, _, text = part.partition(b": ")
+        key = _NAMES.get(name)
+        number = _NUMBER.match(text) if key else None
+        if key and number:
+            out[key] = float(number.group())
+    return out
 
 
 @dataclass
