@@ -37,9 +37,10 @@ def calibration_loads(
     """One round of loads.
 
     Crowds of 1, 2, 4 ... users up to ``widest`` (default: all seats, at most 128) make decode and
-    mixed steps; prompts are so long that those of a crowd fit into one step together. Prompts of
-    one token's reply, two at a time, make steps of a prompt alone. The crowd between the two widest
-    is the judge. Equal seeds give equal loads; the token ids are always fresh.
+    mixed steps. A crowd begins with its shortest prompts, which fit into one step together; longer
+    ones follow one by one, so that wide crowds have long contexts too. Prompts with a reply of one
+    token, two at a time, make steps of a prompt alone. The crowd between the two widest is the
+    judge. Equal seeds give equal loads; the token ids are always fresh.
     """
     rng = random.Random(f"calibration-{seed}")
     top = min(widest or CROWDS[-1], limits.max_sequences)
@@ -57,9 +58,11 @@ def calibration_loads(
 def _crowd(
     limits: EngineLimits, size: int, prompts: PromptSource, rng: random.Random
 ) -> CalibrationLoad:
-    longest = _longest(limits, size, reply=REPLY[1])
-    count = max(PER_SEAT * size, 8)
-    lengths = _spread(count, longest, rng)
+    longest = _longest(limits, size, reply=REPLY[1], waves=PER_SEAT)
+    lengths = sorted(_spread(max(PER_SEAT * size, 8), longest, rng))
+    later = lengths[size:]
+    rng.shuffle(later)
+    lengths[size:] = later
     requests = [
         _request(limits, prompts, tokens=tokens, reply=rng.randint(*REPLY)) for tokens in lengths
     ]
@@ -69,15 +72,19 @@ def _crowd(
 def _prompt_pairs(
     limits: EngineLimits, prompts: PromptSource, rng: random.Random
 ) -> CalibrationLoad:
-    lengths = _spread(PAIRS, _longest(limits, 2, reply=1), rng)
+    lengths = _spread(PAIRS, _longest(limits, 2, reply=1, waves=1), rng)
     requests = [_request(limits, prompts, tokens=tokens, reply=1) for tokens in lengths]
     return CalibrationLoad("prompts in pairs", 2, tuple(requests))
 
 
-def _longest(limits: EngineLimits, size: int, *, reply: int) -> int:
-    """The longest prompt of a crowd whose prompts fit into one step, and into the pool."""
+def _longest(limits: EngineLimits, size: int, *, reply: int, waves: int) -> int:
+    """The longest prompt of a crowd: of ``waves`` equal groups from short to long the first fits
+    into one step, and any of them into the pool.
+    """
     pool = limits.blocks * limits.block_tokens // size - limits.block_tokens
-    room = min(LONGEST, limits.max_batched_tokens // size, limits.longest_tokens - reply, pool)
+    room = min(
+        LONGEST, waves * limits.max_batched_tokens // size, limits.longest_tokens - reply, pool
+    )
     if room < 2:
         raise UsageError(
             f"{size} prompts do not fit into a step of {limits.max_batched_tokens} tokens and "

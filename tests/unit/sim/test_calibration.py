@@ -182,8 +182,10 @@ def test_loads_fit_into_a_step_and_never_repeat_a_prompt():
     assert [load.concurrency for load in loads[:7]] == [1, 2, 4, 8, 16, 12, 2]
     assert [load.judge for load in loads[:7]] == [False] * 5 + [True, False]
     for load in loads:
-        sizes = sorted((len(r.prompt) for r in load.requests), reverse=True)
+        sizes = [len(r.prompt) for r in load.requests]
         assert sum(sizes[: load.concurrency]) <= LIMITS.max_batched_tokens
+        assert load.concurrency * (max(sizes) + 20) <= LIMITS.blocks * LIMITS.block_tokens
+    assert max(len(r.prompt) for r in loads[4].requests) == 3 * 2048 // 16
     keys = [r.prompt_key() for load in loads for r in load.requests]
     assert len(keys) == len(set(keys))
     with pytest.raises(UsageError, match="do not fit"):
