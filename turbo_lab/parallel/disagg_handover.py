@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,9 @@ import aiohttp
 from aiohttp import web
 
 ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
+ENDED = re.compile(rb'"finish_reason"\s*:\s*"|"error"\s*:\s*[{"]')
+DONE = b"data: [DONE]"
+TAIL_BYTES = 40  # a finish reason may be cut by the network
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,25 @@ class Refused(Exception):  # noqa: N818 (control flow: the producer's answer goe
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(status)
         self.status, self.body = status, body
+
+
+class ReplyWatch:
+    """Reads along a streamed reply: did it come to its end, or did its server only stop?
+
+    vLLM closes a stream in good order, ``[DONE]`` included, when it is shut down in mid-reply. Only
+    a finish reason says that the reply is whole.
+    """
+
+    def __init__(self) -> None:
+        self.finished = False
+        self._tail = b""
+
+    def take(self, piece: bytes) -> bytes:
+        """What may go on to the client: the piece, without a ``[DONE]`` that nothing has earned."""
+        text = self._tail + piece
+        self.finished = self.finished or bool(ENDED.search(text))
+        self._tail = text[-TAIL_BYTES:]
+        return piece if self.finished else piece.partition(DONE)[0]
 
 
 class ClientLeftError(Exception):

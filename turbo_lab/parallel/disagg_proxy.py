@@ -27,6 +27,7 @@ from turbo_lab.parallel.disagg_handover import (
     ClientLeftError,
     Handover,
     Refused,
+    ReplyWatch,
     Waits,
     error_body,
     error_response,
@@ -210,9 +211,12 @@ class DisaggProxy:
                     return web.Response(status=answer.status, body=told, headers=_kind(answer))
                 reply = web.StreamResponse(status=answer.status, headers=_kind(answer))
                 await reply.prepare(asked)
+                watch = ReplyWatch()
                 async for piece in answer.content.iter_any():
                     record.first_byte_s = record.first_byte_s or time.perf_counter()
-                    await _hand_on(reply, piece)
+                    await _hand_on(reply, watch.take(piece))
+                if not watch.finished:
+                    raise aiohttp.ClientPayloadError("the reply ended before it was finished")
         except ClientLeftError:
             record.error = "the client left"
         except ERRORS as error:
@@ -232,7 +236,8 @@ class DisaggProxy:
 
 async def _hand_on(reply: web.StreamResponse, piece: bytes) -> None:
     try:
-        await reply.write(piece)
+        if piece:
+            await reply.write(piece)
     except (ConnectionError, aiohttp.ClientConnectionError) as error:
         raise ClientLeftError from error
 

@@ -10,15 +10,18 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turbo_lab.engines.kv_connector.args import reroute
-from turbo_lab.parallel.disagg_handover import Handover, Waits
+from turbo_lab.parallel.disagg_handover import Handover, ReplyWatch, Waits
 from turbo_lab.parallel.disagg_proxy import DisaggProxy
 
 OFFER = {"do_remote_prefill": True, "remote_host": "127.0.0.1", "remote_port": 9,
          "remote_prefix": "ab", "remote_tokens": 128,
          "remote_prefill_cached_tokens": 7}  # fmt: skip
-EVENTS = [b'data: {"choices": [{"text": "a"}]}\n\n', b'data: {"choices": [{"text": "b"}]}\n\n',
+EVENTS = [b'data: {"choices": [{"text": "a", "finish_reason": null}]}\n\n',
+          b'data: {"choices": [{"text": "b", "finish_reason": "length"}]}\n\n',
           b"data: [DONE]\n\n"]  # fmt: skip
 BODY = {"model": "lab", "prompt": "p", "max_tokens": 9, "stream": True, "min_tokens": 9,
         "stream_options": {"include_usage": True}, "logprobs": 2}  # fmt: skip
@@ -202,6 +205,34 @@ async def test_a_consumer_that_dies_in_its_reply_leaves_an_error_event(pair: Any
     last = told.removeprefix(EVENTS[0]).removeprefix(b"data: ").strip()
     assert "the decoding server failed" in message(last)
     assert record.error == message(last)
+
+
+async def stops_early(asked: web.Request) -> web.StreamResponse:
+    reply = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await reply.prepare(asked)
+    await reply.write(EVENTS[0])
+    await reply.write(EVENTS[2])
+    return reply
+
+
+async def test_a_consumer_that_is_stopped_in_good_order_is_an_error_too(pair: Any) -> None:
+    """vLLM ends its streams with [DONE] when it is shut down; the reply is not whole for that."""
+    pair[1].handler = stops_early
+    status, told, record = await ask(pair)
+    assert status == 200 and told.startswith(EVENTS[0]) and b"[DONE]" not in told
+    last = told.removeprefix(EVENTS[0]).removeprefix(b"data: ").strip()
+    assert "ended before it was finished" in message(last) == record.error
+
+
+@given(st.lists(st.integers(1, 60), max_size=8))
+def test_a_finish_reason_is_seen_however_the_network_cuts_it(cuts: list[int]) -> None:
+    whole, watch, passed, at = b"".join(EVENTS), ReplyWatch(), b"", 0
+    for size in [*cuts, len(whole)]:
+        passed += watch.take(whole[at : at + size])
+        at += size
+    assert watch.finished and passed == whole
+    early = ReplyWatch()
+    assert early.take(EVENTS[0] + EVENTS[2]) == EVENTS[0] and not early.finished
 
 
 async def test_other_paths_are_the_consumers(pair: Any) -> None:
