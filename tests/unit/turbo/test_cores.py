@@ -46,8 +46,8 @@ def test_a_collective_uses_its_share_and_ends_with_its_parent() -> None:
         "import sys, time\n"
         "from turbo_lab.turbo import cores\n"
         "with cores._collective(1.0, cpu=cores.two_cores()[1]):\n"
-        "    import subprocess, os\n"
-        "    print(open(f'/proc/{os.getpid()}/task/{os.getpid()}/children').read(), flush=True)\n"
+        "    import psutil\n"
+        "    print(psutil.Process().children()[0].pid, flush=True)\n"
         "    time.sleep(600)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
