@@ -16,9 +16,12 @@ from turbo_lab.diagnose.causes import list_causes
 from turbo_lab.diagnose.counts import Counts, Seen
 from turbo_lab.diagnose.lines import LONGEST_LINE_BYTES, read_blocks, unwrapped
 from turbo_lab.diagnose.matcher import ABORTED, CONTROL, Matcher, Rule, Template
+from turbo_lab.diagnose.prefilter import Prefilter
 
 # After so many equal sightings of one template its further lines are only counted.
 SETTLED = 200
+# After so many lines of the level "error" only those with a name or a known message are read.
+ERRORS_KEPT = 2000
 
 
 @dataclass
@@ -49,7 +52,9 @@ def scan_log(stream: BinaryIO) -> LogReading:
         if not reading.server and matcher.names_a_server(lower):
             reading.server = True
         reading.counts.add_block(lower)
-        for number, start, end in _candidates(lower, matcher, first=reading.lines + 1):
+        enough = reading.trouble.count > ERRORS_KEPT
+        prefilter = matcher.calm if enough else matcher.prefilter
+        for number, start, end in _candidates(lower, prefilter, first=reading.lines + 1):
             line = block[start:end]
             if b"eceived request " in line:
                 reading.counts.add_request(line, number)
@@ -63,14 +68,16 @@ def scan_log(stream: BinaryIO) -> LogReading:
     return reading
 
 
-def _candidates(lower: bytes, matcher: Matcher, *, first: int) -> Iterator[tuple[int, int, int]]:
+def _candidates(
+    lower: bytes, prefilter: Prefilter, *, first: int
+) -> Iterator[tuple[int, int, int]]:
     """(number, start, end) of each line that may mean something."""
-    places, widths = matcher.prefilter.hits(lower)
+    places, widths = prefilter.hits(lower)
     if not places.size:
         return
     ends = np.flatnonzero(np.frombuffer(lower, np.uint8) == 10)
     rows = np.searchsorted(ends, places)
-    last, holds = -1, matcher.prefilter.holds
+    last, holds = -1, prefilter.holds
     for row, at, width in zip(rows.tolist(), places.tolist(), widths.tolist(), strict=True):
         if row == last or not holds(lower, at, width):
             continue

@@ -39,10 +39,18 @@ REFUSED = tuple(
     for status in (b"400", b"401", b"403", b"404", b"422", b"429", b"500", b"502", b"503", b"504")
     for text in (b'1.1" %s', b'1.0" %s', b'1.1\\" %s', b"[31m%s ", b"[91m%s ")
 )
-# Other lines that must be looked at: errors by name or level, load, requests, aborted ones.
+# Lines of the level "error", as vLLM and uvicorn write it before the time or the message.
+LEVELS = (
+    b" error 0",
+    b" error 1",
+    b"\nerror 0",
+    b"\nerror 1",
+    b"error:  ",
+    b"traceback (most recent",
+)
+# Other lines that must be looked at: errors by name, load, requests, aborted ones.
 OTHERS = (
     *READY, *STARTING, *STOPPING, *REFUSED, b"error: ", b"errorgroup: ", b"exception: ",
-    b"traceback (most recent", b" error 0", b" error 1", b"\nerror 0", b"\nerror 1", b"error:  ",
     b"fatal: ", b"fatal error", b"prompt throughput", b"draft acceptance rate",
     b"received request ", b"aborted request", b" aborted", b"client disconnected",
 )  # fmt: skip
@@ -90,7 +98,7 @@ class Matcher:
     """Finds what a line can mean. Keeps at most TEMPLATES_KEPT templates."""
 
     def __init__(self, causes: tuple[Cause, ...]) -> None:
-        self._by_find, self._groups, self.prefilter = _prepared(causes)
+        self._by_find, self._groups, self.prefilter, self.calm = _prepared(causes)
         self._made = 0
         self._known: dict[bytes, Template | None] = {}
 
@@ -146,14 +154,18 @@ class Matcher:
 @functools.cache
 def _prepared(
     causes: tuple[Cause, ...],
-) -> tuple[Mapping[bytes, list[Rule]], Groups, Prefilter]:
-    """The rules by their literals, these in groups, and the prefilter; made once per table."""
+) -> tuple[Mapping[bytes, list[Rule]], Groups, Prefilter, Prefilter]:
+    """The rules by their literals, these in groups, and the prefilters; made once per table.
+
+    The second prefilter passes over lines that only have the level "error".
+    """
     by_find: dict[bytes, list[Rule]] = {}
     for cause in causes:
         for row in cause.messages:
             rule = _rule(cause.cause, row)
             by_find.setdefault(rule.find, []).append(rule)
-    return by_find, _grouped(sorted(by_find)), Prefilter([*by_find, *OTHERS])
+    calm = Prefilter([*by_find, *OTHERS])
+    return by_find, _grouped(sorted(by_find)), Prefilter([*by_find, *OTHERS, *LEVELS]), calm
 
 
 def _phase(line: bytes) -> str | None:

@@ -17,6 +17,17 @@ _ODD = {8: 0x9E3779B97F4A7C15, 4: 0x9E3779B1}
 # How usual a letter is in running text; a part of unusual letters gives fewer wrong hits.
 _USUAL = {letter: rank for rank, letter in enumerate(b"qzjx_kvb'/:pgfwymculdhrsnioate ")}
 
+# Words of ordinary log lines; a part that stands here would hit on nearly every line.
+_ORDINARY = (
+    b"(enginecore_dp0 pid=1) (apiserver pid=1) (worker_tp0 pid=1) (vllmworker-0 pid=1) error info "
+    b"warning [core.py:1] [multiproc_executor.py:1] [loggers.py:1] file /usr/local/lib/python3.12/"
+    b"dist-packages/vllm/v1/core/kv_cache_utils.py site-packages/torch/ line 1, in _init_executor "
+    b"get_kv_cache_configs model_executor gpu_memory_utilization max_model_len "
+    b"trust_remote_code tensor_parallel_size quantization attention request requests worker cache "
+    b"memory block the model device engine tokens loading weights took seconds server process "
+    b"not for is in of and to a "
+)
+
 
 class Prefilter:
     """Finds the positions at which parts of the literals stand. Literals need four bytes."""
@@ -79,4 +90,8 @@ class _Numbers:
 
 def _rarest(literal: bytes, width: int) -> bytes:
     parts = [literal[i : i + width] for i in range(len(literal) - width + 1)]
-    return min(parts, key=lambda part: (sum(_USUAL.get(letter, 0) for letter in part), part))
+
+    def price(part: bytes) -> tuple[bool, int, bytes]:
+        return part in _ORDINARY, sum(_USUAL.get(letter, 0) for letter in part), part
+
+    return min(parts, key=price)

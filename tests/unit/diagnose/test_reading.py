@@ -119,3 +119,13 @@ def test_prompts_are_neither_searched_nor_shown():
     raw = one % (1, b"0.0") + one % (2, b"0.7")
     (finding,) = log_findings(scan_log(io.BytesIO(raw)), source="log")
     assert finding.cause == "mixed_sampling" and "secret" not in finding.evidence
+
+
+def test_many_lines_of_an_error_do_not_hide_what_comes_after_them():
+    noise = b'ERROR 10-25 13:08:43 [core.py:708]   File "core.py", line %d, in step\n'
+    flood = b"".join(noise % number for number in range(3 * reading.BLOCK_BYTES // len(noise)))
+    late = b"ERROR 10-25 13:08:44 [core.py:708] EngineCore failed to start.\n"
+    named = b"ERROR 10-25 13:08:44 [core.py:708] FrobError: phase\n"
+    told = log_findings(scan_log(io.BytesIO(flood + named + late)), source="log")
+    assert [f.cause for f in told] == ["engine_died"] and "FrobError" in told[0].evidence
+    assert found(flood + DISK) == ["disk_full"]
