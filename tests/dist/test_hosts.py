@@ -1,9 +1,7 @@
-"""Ranks on two "hosts": same results, counted bytes equal what the interfaces count, torchrun."""
+"""Ranks on two "hosts": same results, and counted bytes equal what the interfaces count."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +29,6 @@ pytestmark = [pytest.mark.alone, pytest.mark.net]
 PROMPTS = [[1, 2, 3, 4, 95], [50, 40, 30, 20, 10]]
 WORK = {"model": small_config(), "prompts": PROMPTS, "new_tokens": 3}
 BYTES, CALLS = 1 << 20, 4
-TORCHRUN_PORT = 29_400
 
 
 @pytest.fixture(scope="module")
@@ -85,28 +82,6 @@ def test_ranks_on_hosts_compute_the_same_and_interfaces_count_the_payload(hosts:
         assert abs(stream - wanted) < 2000, (stream, wanted)
         assert 0 < stream - sent < 0.001 * sent  # announcements of the messages
         assert sent < found["bytes"] < 1.06 * sent  # and their headers
-
-
-def test_torchrun_on_two_hosts(hosts: Hosts, tmp_path: Path) -> None:
-    """The two commands of the guide, one in each host."""
-    work = {"kind": "all_reduce", "sizes": [4096], "iterations": 2}
-    processes = [
-        hosts.run(
-            host,
-            [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2",
-             "--node-rank", str(host), "--nproc-per-node", "1",
-             "--master-addr", hosts.address(0), "--master-port", str(TORCHRUN_PORT),
-             "-m", "turbo_lab.parallel.worker", "turbo_lab.parallel.sweep:sweep_job",
-             "--arguments", json.dumps(work)],
-            timeout_s=90,
-            log=tmp_path / f"host{host}.log",
-        )
-        for host in (0, 1)
-    ]  # fmt: skip
-    output = [process.check() for process in processes]
-    facts = json.loads(next(r for r in output[0].splitlines() if r.startswith("{")))
-    assert facts["ranks"] == 2 and [rows[0]["wrong"] for rows in facts["results"]] == [0, 0]
-    assert not any(row.startswith("{") for row in output[1].splitlines())
 
 
 def test_places_name_what_there_is_not(hosts: Hosts) -> None:
