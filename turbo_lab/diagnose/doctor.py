@@ -71,9 +71,7 @@ def read_url(url: str, *, interval_s: float = 2.0) -> Page:
     """
     import time
 
-    address = url if urllib.parse.urlsplit(url).path not in ("", "/") else url.rstrip("/")
-    if address == url.rstrip("/") and urllib.parse.urlsplit(url).path in ("", "/"):
-        address += "/metrics"
+    address = _metrics_address(url)
     first = parse_page(_get(address), source=url)
     if not first.is_server:
         raise RecordError(f"{address} has no metrics of an inference server.")
@@ -84,6 +82,19 @@ def read_url(url: str, *, interval_s: float = 2.0) -> Page:
     change = difference(first, second)
     moved = (change.total("generation_tokens") or 0) + (change.total("finished") or 0)
     return change if moved and change.mean("e2e") else second
+
+
+def _metrics_address(url: str) -> str:
+    """The address of the page: ``/metrics`` where the URL names no path. Raises UsageError."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        if not parts.hostname or parts.port == 0 or any(c <= " " for c in url):
+            raise ValueError("no host, port 0 or a blank")
+    except ValueError as error:
+        raise UsageError(
+            f"{url!r} is no address ({error}). Give http://HOST:PORT, PORT from 1 to 65535."
+        ) from error
+    return url if parts.path not in ("", "/") else url.rstrip("/") + "/metrics"
 
 
 def _get(address: str) -> str:

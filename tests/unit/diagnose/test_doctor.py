@@ -162,6 +162,13 @@ def test_a_dead_server_or_a_foreign_page_is_a_clear_error(server):
         read_url("http://127.0.0.1:9")
 
 
+@pytest.mark.parametrize("url", ["http://h:abc", "http://", "http://h:99999", "http://h h:1"])
+def test_an_impossible_address_is_wrong_use(url):
+    assert run(url, "--json").exception.exit_code == 2
+    with pytest.raises(UsageError, match="http://HOST:PORT"):
+        read_url(url)
+
+
 def test_several_targets_are_told_together(log, tmp_path):
     page = tmp_path / "metrics.txt"
     page.write_text("vllm:kv_cache_usage_perc 0.99\n")
