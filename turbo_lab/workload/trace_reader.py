@@ -38,6 +38,11 @@ class TraceFile:
     sort: bool = False
     limit: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a limit that leaves no request."""
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"limit is {self.limit}; allowed: 1 or more requests, or none at all")
+
     def __iter__(self) -> Iterator[TraceRequest]:
         """The requests in order. Raises UsageError naming file, line, value and what is allowed."""
         rows = self._sorted() if self.sort else self._in_order()

@@ -241,3 +241,9 @@ def test_public_files(file, name, rows):
     trace = TraceFile(SHARED / "traces" / file)
     assert trace.detected().name == name
     assert sum(1 for _ in trace) == rows
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_that_leaves_no_request_is_refused(tmp_path: Path, limit: int) -> None:
+    with pytest.raises(UsageError, match=f"limit is {limit}; allowed: 1 or more"):
+        TraceFile(written(tmp_path, AZURE_HEAD), limit=limit)
