@@ -8,6 +8,8 @@ Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/*.cu.
 
 from __future__ import annotations
 
+import math
+
 from turbo_lab.core.errors import UsageError, did_you_mean
 
 SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
@@ -35,8 +37,10 @@ def busbw_factor(kind: str, ranks: int) -> float:
 
 def algbw(bytes: float, seconds: float) -> float:
     """Algorithm bandwidth in bytes/s: ``S / t``."""
-    if bytes < 0 or not seconds > 0:
-        raise UsageError(f"{bytes} bytes in {seconds} s; bytes must be 0 or more, seconds above 0")
+    if not 0 <= bytes < math.inf or not 0 < seconds < math.inf:
+        raise UsageError(
+            f"{bytes} bytes in {seconds} s; both must be finite, bytes 0 or more, seconds above 0"
+        )
     return bytes / seconds
 
 
@@ -62,5 +66,5 @@ def seconds_at(kind: str, bytes: float, busbw_bytes_s: float, ranks: int) -> flo
 
 
 def _require_ranks(ranks: int) -> None:
-    if ranks < 2:
-        raise UsageError(f"{ranks} ranks; a collective needs at least 2")
+    if not ranks >= 2 or ranks != int(ranks):
+        raise UsageError(f"{ranks} ranks; a collective needs a whole number of at least 2")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -228,6 +230,12 @@ def test_wrong_use_is_refused() -> None:
         busbw("broadcast", 8, 1.0, 1)
     with pytest.raises(UsageError, match="seconds above 0"):
         busbw("broadcast", 8, 0.0, 2)
+    for size, seconds in ((math.nan, 1.0), (math.inf, 1.0), (8, math.inf), (8, math.nan)):
+        with pytest.raises(UsageError, match="must be finite"):
+            busbw("broadcast", size, seconds, 2)
+    for ranks in (2.5, math.nan):
+        with pytest.raises(UsageError, match="whole number"):
+            busbw("all_reduce", 8, 1.0, ranks)
     with pytest.raises(UsageError, match="at least two sizes"):
         fit_message_cost([(8, 1.0), (8, 1.1)])
     with pytest.raises(UsageError, match="nothing negative"):
