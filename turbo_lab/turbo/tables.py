@@ -52,6 +52,9 @@ class TableMachine:
 
     def __post_init__(self) -> None:
         """Refuse widths for which there are no tables."""
+        for name in (*LIMITS, "gamma_fraction_bits"):
+            if not isinstance(found := getattr(self, name), int):
+                raise UsageError(f"{name} is {found!r}; allowed: a whole number of bits")
         for name, (low, high) in LIMITS.items():
             if not low <= (found := getattr(self, name)) <= high:
                 raise UsageError(f"{name} is {found}; allowed: {low} to {high}")

@@ -138,6 +138,8 @@ def test_coding_rounds_half_to_even_and_saturates() -> None:
     ("wrong", "said"),
     [({"value_bits": 1}, "value_bits is 1; allowed: 2 to 12"),
      ({"weight_bits": 11}, "allowed: 1 to 10"),
+     ({"value_bits": 8.5}, "value_bits is 8.5; allowed: a whole number"),
+     ({"gamma_fraction_bits": 2.5}, "gamma_fraction_bits is 2.5; allowed: a whole number"),
      ({"gamma_fraction_bits": 9}, "0 to gamma_bits, which is 8")],
 )  # fmt: skip
 def test_widths_without_tables_are_refused(wrong, said) -> None:
