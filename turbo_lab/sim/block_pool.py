@@ -99,7 +99,7 @@ class BlockPool:
                 self.free -= extent.blocks
             if extent.key is None:  # Its own, from before a preemption.
                 used = min(extent.blocks, hit)
-                self._put_blank(extent.blocks - used)
+                self.give_back(extent.blocks - used)
                 job.own_blocks += used
                 extent.blocks = 0
             else:
@@ -132,7 +132,7 @@ class BlockPool:
             full = max(0, min(job.own_blocks, job.computed // self.block_tokens - held))
         else:
             full = 0
-        self._put_blank(job.own_blocks - full)
+        self.give_back(job.own_blocks - full)
         job.own_blocks = 0
         if full:
             self._put_idle(full, job if keep else None)
@@ -144,7 +144,8 @@ class BlockPool:
         if not keep:
             job.extents = []
 
-    def _put_blank(self, blocks: int) -> None:
+    def give_back(self, blocks: int) -> None:
+        """Return blocks that hold nothing."""
         self.blank += blocks
         self.free += blocks
 

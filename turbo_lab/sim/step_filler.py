@@ -48,11 +48,13 @@ class StepFiller:
         pool.take(self._paid)
         budget = self._limit - decoders.count * decoders.width
         pairs = tokens = 0
-        if self.partial is not None:
-            tokens, pairs = self._compute(self.partial, budget)
+        partial = self.partial
+        while partial is not None and not tokens:
+            tokens, pairs = self._compute(partial, budget)
             if not tokens:
-                self._preempt(self.partial)
                 may_admit = False
+                partial = self._yield_block(partial)
+                budget = self._limit - decoders.count * decoders.width
         if may_admit:
             waiting, running = self.waiting, self.running
             while waiting and tokens < budget and len(running) < self._sequences:
@@ -68,6 +70,16 @@ class StepFiller:
                     tokens += more
                     pairs += extra
         return pairs, tokens
+
+    def _yield_block(self, partial: Job) -> Job | None:
+        """Preempt for the sake of a prompt; None when that prompt itself had to go."""
+        victim = self._victim()
+        if victim.ticket:  # It got its block of this step already; that goes back too.
+            opened = self.decoders.opens(victim)
+            self._paid -= opened
+            self.pool.give_back(opened)
+        self._preempt(victim)
+        return None if victim is partial else partial
 
     def _compute(self, job: Job, budget: int) -> tuple[int, int]:
         """Give a prompt its tokens of this step: (tokens, pairs); (0, 0) without blocks for it."""
