@@ -29,7 +29,7 @@ def seen() -> tuple[Calibration, Validation, VllmServer]:
     with VllmServer(args) as server:
         server.wait_ready()
         calibration, validation = validate_server(
-            server.base_url, name="live", passes=2, requests=40
+            server.base_url, name="live", passes=2, requests=48
         )
         print(f"\n{validation}")
         assert calibration.blocks * calibration.block_tokens <= server.kv_cache_tokens()
