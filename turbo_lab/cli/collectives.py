@@ -69,6 +69,12 @@ def collectives(
             f"--ranks {ranks}, --iterations {iterations}, --warm-up {warm_up}; allowed: 2 to 8 "
             "ranks, 1 or more iterations, 0 or more for warm-up"
         )
+    if threads is not None and threads < 1:
+        raise UsageError(f"--threads {threads}; allowed: 1 or more")
+    if not 0 < deadline_s < float("inf"):
+        raise UsageError(f"--deadline-s {deadline_s}; allowed: a finite number above 0")
+    if link == "none" and hosts != "auto":
+        raise UsageError(f"--hosts {hosts} needs a link between them, e.g. --link 1gbit")
     if held_out:
         chosen = sweep.parse_sizes(sizes) if sizes else None
         _held_out(kind, chosen, ranks=ranks, link=link, hosts=hosts, deadline_s=deadline_s,

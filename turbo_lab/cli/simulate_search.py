@@ -70,6 +70,7 @@ def search(
     from turbo_lab.sim.search import search as run_search
     from turbo_lab.workload.trace_reader import TraceFile
 
+    _check(workers, price_per_hour)
     asked = {
         "replicas": replicas, "router": router, "policy": policy, "max_sequences": max_sequences,
         "max_batched_tokens": max_batched_tokens, "blocks": blocks,
@@ -90,17 +91,28 @@ def search(
     raise typer.Exit(0 if found.best else 1)
 
 
+def _check(workers: int | None, price_per_hour: float | None) -> None:
+    from turbo_lab.core.errors import UsageError
+
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers {workers}; allowed: 1 or more")
+    if price_per_hour is not None and not 0 <= price_per_hour < float("inf"):
+        raise UsageError(f"--price-per-hour {price_per_hour}; allowed: a finite number from 0")
+
+
 def parse_values(name: str, text: str) -> list[Any]:
     """``1,2,4`` to values; names stay text. Raises UsageError."""
     from turbo_lab.core.errors import UsageError
 
+    option = f"--{name.replace('_', '-')}"
     words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise UsageError(f"{option} is {text!r}; give at least one value, e.g. V1,V2")
     if name in ("router", "policy"):
         return words
     try:
         return [int(word) for word in words]
     except ValueError:
-        option = f"--{name.replace('_', '-')}"
         raise UsageError(f"{option} takes whole numbers, e.g. 1,2,4; got {text!r}") from None
 
 
