@@ -7,6 +7,9 @@ the least important): its blocks are free, it starts again at the head of the qu
 without a preemption are waiting requests admitted, in order, while tokens, sequences and blocks
 last; the first that does not fit ends the round, and a prompt must fit as a whole.
 At most one running request is in its prompt, and it was admitted last.
+
+One rule is left out: by priority, when the request that needs a block is itself the least important
+one, vLLM does not serve those behind it in that step; here they go on.
 """
 
 from __future__ import annotations
