@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,21 +15,22 @@ from turbo_lab.core.units import GiB
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
 from turbo_lab.engines.pool import shared_server, start_together
+from turbo_lab.engines.request_times import RequestTimes, read_times, times_since
 from turbo_lab.engines.tuning import cpu_settings
 from turbo_lab.engines.vllm_dry_run import dry_run
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.estimate import grids
-from turbo_lab.estimate.points import MeasuredStep, PromptSource, StepPoint, measure
+from turbo_lab.estimate.points import MeasuredStep, PromptSource, StepPoint, requests_for
 from turbo_lab.estimate.tensor_parallel import allowed_ranks
 from turbo_lab.metrics.definitions import outcome
-from turbo_lab.metrics.timeline import Timeline
 from turbo_lab.models.spec import ModelSpec
 from turbo_lab.workload.request import Request
 
 REST_S = 1.2  # a vLLM worker polls for a second after its last step, and takes a core for it
 ROOM_BYTES = 12 * GiB  # free memory for an unsplit and a split server of the bundled model
 GPU_POOL_GIB = 4  # a pool of known size, so that its tokens can be foretold
-TRIES = 3  # of one pass
+COUNTING_PATIENCE_S = 5.0  # how long the server may take to count its last request
+WARM_UP = StepPoint("decode", 1, 32)
 STEPS = 24  # decode steps of one measured point
 _WORKER = re.compile(r"\bWorker_TP(\d+)")
 
@@ -156,8 +156,8 @@ def steps_in_turns(
     for turn in range(passes):
         for name, server in servers.items():
             time.sleep(REST_S)
-            for one in _one_pass(server, points, vocab=vocab, seed=turn):
-                seconds[name].setdefault(one.point, []).append(one.seconds)
+            for point, took_s in _one_pass(server, points, vocab=vocab, seed=turn).items():
+                seconds[name].setdefault(point, []).append(took_s)
     return {
         name: grids.to_rows([MeasuredStep(p, tuple(times)) for p, times in rows.items()])
         for name, rows in seconds.items()
@@ -166,18 +166,33 @@ def steps_in_turns(
 
 def _one_pass(
     server: VllmServer, points: Sequence[StepPoint], *, vocab: int, seed: int
-) -> tuple[MeasuredStep, ...]:
-    """One pass over the points. Where a busy machine handed a whole reply over at once, again."""
+) -> dict[StepPoint, float]:
+    """Seconds of every point by the engine's own clock, after a warm-up that is thrown away.
 
-    def measured() -> tuple[MeasuredStep, ...]:
-        prompts = PromptSource(vocab=vocab, longest=2 * max(p.tokens for p in points), seed=seed)
-        kind = {"prompts": prompts, "model": server.model_name, "steps": STEPS, "passes": 1}
-        return measure(points, send=_sender(server), **kind)
+    Not by the client's: where ranks that wait take the cores, a whole reply may be handed over at
+    once. Decode: mean decode time of a request over its further tokens. Prefill: its prefill time.
+    """
+    longest = 2 * max(p.tokens for p in (WARM_UP, *points))
+    prompts = PromptSource(vocab=vocab, longest=longest, seed=seed)
+    _times(server, requests_for(WARM_UP, prompts=prompts, model=server.model_name, steps=1))
+    found = {}
+    for point in points:
+        asked = requests_for(point, prompts=prompts, model=server.model_name, steps=STEPS)
+        times = _times(server, asked)
+        further = max(1, (asked[0].max_tokens or 1) - 1)
+        whole_s = times.prefill_s if point.phase == "prefill" else times.decode_s / further
+        found[point] = whole_s / times.requests  # the server tells sums over its requests
+    return found
 
-    for _ in range(TRIES - 1):
-        with contextlib.suppress(UnmeasuredError):
-            return measured()
-    return measured()
+
+def _times(server: VllmServer, asked: Sequence[Request]) -> RequestTimes:
+    """Send the requests together; the server's own account of them."""
+    before = read_times(server)
+    runs = run_closed_loop(asked, base_url=server.base_url, concurrency=len(asked))
+    for run in runs:
+        if not (state := outcome(run)).ok:
+            raise UnmeasuredError(f"a request failed: {run.error or state.reason}")
+    return times_since(server, before, requests=len(runs), patience_s=COUNTING_PATIENCE_S)
 
 
 def ratios(
@@ -194,10 +209,3 @@ def ratios(
         point: [a / b for a, b in zip(passes, rows[to][point], strict=True)]
         for point, passes in rows[of].items()
     }
-
-
-def _sender(server: VllmServer) -> Callable[[Sequence[Request], int], Sequence[Timeline]]:
-    def send(requests: Sequence[Request], concurrency: int) -> Sequence[Timeline]:
-        return run_closed_loop(requests, base_url=server.base_url, concurrency=concurrency)
-
-    return send

@@ -70,22 +70,30 @@ def test_an_unsplit_server_stays(monkeypatch) -> None:
     assert [args.tensor_parallel_size for args in stopped] == [3]
 
 
-def test_a_pass_is_tried_again_and_not_for_ever(monkeypatch) -> None:
-    tries: list[int] = []
+def test_steps_are_read_from_the_engines_own_clock(monkeypatch) -> None:
+    sent: list[list] = []
 
-    def measure(points, **kind):
-        tries.append(1)
-        if len(tries) < wanted:
-            raise UnmeasuredError("all tokens came at once")
-        return (MeasuredStep(POINT, (0.5,)),)
+    def run(asked, *, base_url, concurrency):
+        assert concurrency == len(asked)
+        sent.append(list(asked))
+        return [SimpleNamespace(error=None)] * len(asked)
 
-    monkeypatch.setattr(servers, "measure", measure)
+    def since(server, before, *, requests, patience_s):
+        assert requests == len(sent[-1])
+        decode_s = 0.01 * (sent[-1][0].max_tokens - 1) * requests  # a sum over the requests
+        return SimpleNamespace(prefill_s=0.3, decode_s=decode_s, requests=requests)
+
     monkeypatch.setattr(servers, "REST_S", 0.0)
+    monkeypatch.setattr(servers, "run_closed_loop", run)
+    monkeypatch.setattr(servers, "read_times", lambda server: None)
+    monkeypatch.setattr(servers, "times_since", since)
+    monkeypatch.setattr(servers, "outcome", lambda run: SimpleNamespace(ok=True, reason=""))
     server = SimpleNamespace(model_name="lab", base_url="http://127.0.0.1:1")
-    wanted = servers.TRIES
-    found = servers.steps_in_turns({"1": server}, [POINT], vocab=9_000, passes=1)
-    assert found["1"][0]["passes_s"] == [0.5] and len(tries) == wanted
-    tries.clear()
-    wanted += 1
-    with pytest.raises(UnmeasuredError, match="at once"):
-        servers.steps_in_turns({"1": server}, [POINT], vocab=9_000, passes=1)
+    points = [POINT, StepPoint("prefill", 1, 96)]
+    found = servers.steps_in_turns({"1": server}, points, vocab=9_000, passes=2)
+    rows = {row["phase"]: row["passes_s"] for row in found["1"]}
+    assert rows["decode"] == pytest.approx([0.01, 0.01]) and rows["prefill"] == [0.3, 0.3]
+    assert [len(asked) for asked in sent] == [1, POINT.batch, 1] * 2  # a warm-up goes before
+    monkeypatch.setattr(servers, "outcome", lambda run: SimpleNamespace(ok=False, reason="cut"))
+    with pytest.raises(UnmeasuredError, match="cut"):
+        servers.steps_in_turns({"1": server}, points, vocab=9_000, passes=1)
