@@ -14,8 +14,9 @@ LIGHT := .venv-replay/Scripts/python
 endif
 QUICK := not engine and not live and not browser and not gpu
 TOGETHER := -n auto --dist loadfile
+ELSEWHERE := --ignore tests/notebooks --ignore tests/dist
 
-.PHONY: course test lab clean env env-test lint unit notebooks live engine browser
+.PHONY: course test lab clean env env-test lint unit notebooks dist live engine browser
 
 env:
 	@$(PYTHON) scripts/install.py auto
@@ -32,7 +33,7 @@ lab:
 	@$(PY) -m turbo_lab.cli.main lab
 
 # The order goes from seconds to minutes, so that the first failure comes early.
-test: env-test lint unit notebooks engine live browser
+test: env-test lint unit notebooks dist engine live browser
 
 lint:
 	$(PY) -m ruff check .
@@ -43,17 +44,21 @@ lint:
 
 # Tests marked "alone" judge times or start servers: they run one by one, after the others.
 unit:
-	$(PY) -m pytest -q tests --ignore tests/notebooks $(TOGETHER) -m "$(QUICK) and not alone"
-	$(PY) -m pytest -q tests --ignore tests/notebooks -m "$(QUICK) and alone"
+	$(PY) -m pytest -q tests $(ELSEWHERE) $(TOGETHER) -m "$(QUICK) and not alone"
+	$(PY) -m pytest -q tests $(ELSEWHERE) -m "$(QUICK) and alone"
 
 # In the light environment: no torch, no vLLM, recorded results.
 notebooks:
 	TURBO_LAB_MODE=replay $(LIGHT) -m pytest -q tests/unit tests/published tests/notebooks \
 		$(TOGETHER) -m "$(QUICK) and not alone"
 
+# Several processes, and hosts as network namespaces where the rights are there.
+dist:
+	$(PY) -m pytest -q tests/dist --durations 10 -m "$(QUICK)"
+
 engine:
 	$(PY) -m pytest -q tests/engine -n auto --dist worksteal -m "engine and not gpu and not alone"
-	$(PY) -m pytest -q tests/engine -m "engine and not gpu and alone"
+	$(PY) -m pytest -q tests/engine --durations 15 -m "engine and not gpu and alone"
 
 live:
 	$(PY) -m pytest -q tests -m live
