@@ -37,14 +37,17 @@ def calibrate(
       turbo-lab simulate calibrate http://127.0.0.1:8000 --name mine --out mine.json\n
       turbo-lab simulate run --trace conv.csv --calibration mine.json
     """
+    from turbo_lab.core.errors import UsageError
     from turbo_lab.sim.calibration_run import calibrate as measure
 
+    path = out or Path(f"{name}.json")
+    if not path.parent.is_dir():  # before minutes of measuring, not after
+        raise UsageError(f"--out {path}: there is no folder {path.parent}; make it first")
     found = measure(
         url, name=name, rounds=rounds, widest=widest, max_batched_tokens=max_batched_tokens,
         max_sequences=max_sequences, seed=seed,
         on_load=lambda load, done: typer.echo(f"{done} {load}", err=True),
     )  # fmt: skip
-    path = out or Path(f"{name}.json")
     found.write(path)
     typer.echo(json.dumps(found.to_dict(), indent=1) if as_json else calibration_text(found, path))
 

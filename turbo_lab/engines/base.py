@@ -71,7 +71,12 @@ def require_free_port(port: int) -> int:
 def http_get(url: str, path: str, *, timeout_s: float = 10.0) -> tuple[int, bytes]:
     """One GET without redirects or proxies. Raises OSError when nothing answers."""
     address = url.removeprefix("http://")
-    connection = http.client.HTTPConnection(address, timeout=timeout_s)
+    try:
+        if "://" in address:
+            raise http.client.InvalidURL("not http")
+        connection = http.client.HTTPConnection(address, timeout=timeout_s)
+    except http.client.InvalidURL as error:
+        raise ConnectionError(f"{url} is no address ({error}); use http://HOST:PORT") from error
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

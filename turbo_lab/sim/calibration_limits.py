@@ -46,7 +46,7 @@ def engine_limits(
     neither told nor given.
     """
     root = base_url.rstrip("/").removesuffix("/v1")
-    served = json.loads(_get(root, "/v1/models"))["data"][0]
+    served = _served(root)
     cache = CACHE_CONFIG.search(_get(root, "/metrics"))
     if cache is None:
         raise EngineError(f"{root}/metrics has no vllm:cache_config_info: is it a vLLM server?")
@@ -63,6 +63,15 @@ def engine_limits(
         version=_version(root),
         weights=Path(served["root"]).name if served.get("root") else None,
     )  # fmt: skip
+
+
+def _served(root: str) -> Mapping[str, Any]:
+    """The first model of the server's list."""
+    try:
+        served = json.loads(_get(root, "/v1/models"))["data"][0]
+        return {**served, "id": str(served["id"])}
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise EngineError(f"{root}/v1/models lists no model: is it a vLLM server?") from error
 
 
 def _get(root: str, path: str) -> str:

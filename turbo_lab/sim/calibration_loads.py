@@ -43,7 +43,7 @@ def calibration_loads(
     judge. Equal seeds give equal loads; the token ids are always fresh.
     """
     rng = random.Random(f"calibration-{seed}")
-    top = min(widest or CROWDS[-1], limits.max_sequences)
+    top = min(CROWDS[-1] if widest is None else widest, limits.max_sequences)
     sizes = [size for size in CROWDS if size < top] + [top]
     if top < 2:
         raise UsageError(f"the widest crowd is {top}; a calibration needs 2 sequences or more")

@@ -12,6 +12,7 @@ from math import sqrt
 from turbo_lab.sim.calibration import Calibration
 
 FS_PER_S = 10**15
+LATEST_S = 1e12  # Latest arrival, 30,000 years: more is a time in a wrong unit.
 NEVER = 1 << 100  # Later than any event.
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turbo_lab.sim.clock import to_fs
+from turbo_lab.core.errors import UsageError
+from turbo_lab.sim.clock import LATEST_S, to_fs
 
 if TYPE_CHECKING:
     from turbo_lab.sim.block_pool import Extent
@@ -44,6 +45,11 @@ class Job:
     def __init__(self, request: TraceRequest, index: int) -> None:
         self.request = request
         self.index = index
+        if not -LATEST_S < request.arrival_s < LATEST_S:
+            raise UsageError(
+                f"request {index} arrives at {request.arrival_s:g} s; allowed: below {LATEST_S:g} "
+                "s. Are the trace's times in seconds?"
+            )
         self.sent_fs = to_fs(request.arrival_s)
         self.prompt = request.input_tokens
         self.output = request.output_tokens or 1

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from turbo_lab.cli.main import build_app
+from turbo_lab.core.errors import EngineError
 
 
 def refused(*arguments: str) -> str:
@@ -27,6 +28,30 @@ def refused(*arguments: str) -> str:
 )  # fmt: skip
 def test_collectives_refuses_what_it_cannot_run(options: tuple[str, ...], said: str) -> None:
     assert said in refused("collectives", *options)
+
+
+def test_calibrate_refuses_before_it_measures(tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "none" / "c.json")
+    said = refused("simulate", "calibrate", "http://127.0.0.1:9", "--out", nowhere)
+    assert "there is no folder" in said
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "https://127.0.0.1:9"])
+def test_calibrate_tells_an_impossible_address(url: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "c.json")
+    done = CliRunner().invoke(
+        build_app("simulate"), ["simulate", "calibrate", url, "--out", path]
+    )  # fmt: skip
+    assert isinstance(done.exception, EngineError)
+    assert "http://HOST:PORT" in str(done.exception)
+
+
+@pytest.mark.parametrize("late", ["1e16", "1e300"])
+def test_times_in_a_wrong_unit_are_told(late: str, tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text(f"arrival_s,prompt_tokens,output_tokens\n0,8,2\n{late},8,2\n")
+    said = refused("simulate", "run", "--trace", str(trace))
+    assert "request 1 arrives at" in said and "in seconds?" in said
 
 
 @pytest.mark.parametrize(

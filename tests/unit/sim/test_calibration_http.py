@@ -8,6 +8,7 @@ from statistics import median
 import pytest
 
 from turbo_lab.client.load import run_closed_loop
+from turbo_lab.core.errors import EngineError
 from turbo_lab.engines.mock_script import Reply, Script, Speech
 from turbo_lab.engines.mock_server import MockServer
 from turbo_lab.estimate.points import PromptSource
@@ -16,6 +17,15 @@ from turbo_lab.sim.calibration_loads import calibration_loads
 from turbo_lab.sim.calibration_steps import step_samples
 
 MOCK_METRICS = {'vllm:cache_config_info{block_size="128",num_gpu_blocks="182"}': 1.0}
+
+
+def test_a_server_of_another_kind_is_told(monkeypatch):
+    for body in (b"<html>", b"[]", b'{"data": []}', b"{}"):
+        monkeypatch.setattr(
+            "turbo_lab.sim.calibration_limits.http_get", lambda *_, answer=body: (200, answer)
+        )
+        with pytest.raises(EngineError, match="is it a vLLM server"):
+            engine_limits("http://127.0.0.1:9")
 
 
 @pytest.mark.alone
