@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -133,6 +134,9 @@ def _samples(rows: Iterable[str]) -> Iterable[tuple[str, Labels, float]]:
         try:
             for family in text_string_to_metric_families(row + "\n"):
                 for sample in family.samples:
+                    edge = sample.labels.get("le", "+Inf")
+                    if not math.isfinite(sample.value) or math.isnan(float(edge)):
+                        continue  # an empty summary says NaN
                     yield sample.name, frozenset(sample.labels.items()), float(sample.value)
         except (ValueError, KeyError, IndexError):
             continue

@@ -123,3 +123,15 @@ def test_drafts_are_poor_below_three_in_ten(rate):
     found = causes("vllm:spec_decode_num_draft_tokens_total 1000",
                    f"vllm:spec_decode_num_accepted_tokens_total {1000 * rate}")  # fmt: skip
     assert ("draft_rarely_accepted" in found) == (rate < 0.3)
+
+
+def test_samples_without_a_value_or_a_bound_are_left_out():
+    found = page(
+        "vllm:num_requests_running NaN", "vllm:num_requests_waiting NaN",
+        "vllm:kv_cache_usage_perc +Inf", "vllm:e2e_request_latency_seconds_sum NaN",
+        'vllm:time_to_first_token_seconds_bucket{le="abc"} 5',
+        'vllm:time_to_first_token_seconds_bucket{le="NaN"} 5',
+        'vllm:time_to_first_token_seconds_bucket{le="+Inf"} 5', "vllm:num_preemptions_total 0",
+    )  # fmt: skip
+    assert page_findings(found) == [] and found.total("running") is None
+    assert found.buckets("ttft") == [(float("inf"), 5.0)]
