@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turbo_lab.cli.simulate_shared import (
+from turbo_lab.cli.simulate.shared import (
     AsJson,
     CalibrationName,
     Format,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from turbo_lab.cli.simulate_shared import AsJson
+from turbo_lab.cli.simulate.shared import AsJson
 
 
 def fetch(

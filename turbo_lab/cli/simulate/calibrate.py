@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turbo_lab.cli.simulate_shared import AsJson
+from turbo_lab.cli.simulate.shared import AsJson
 
 if TYPE_CHECKING:
     from turbo_lab.sim.calibration import Calibration

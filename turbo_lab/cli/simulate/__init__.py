@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turbo_lab.cli.simulate_calibrate import calibrate
-from turbo_lab.cli.simulate_search import search
-from turbo_lab.cli.simulate_shared import (
+from turbo_lab.cli.simulate.calibrate import calibrate
+from turbo_lab.cli.simulate.search import search
+from turbo_lab.cli.simulate.shared import (
     AsJson,
     Blocks,
     Budget,
@@ -32,7 +32,7 @@ from turbo_lab.cli.simulate_shared import (
     short,
     trace_is_small,
 )  # fmt: skip
-from turbo_lab.cli.simulate_traces import fetch, generate
+from turbo_lab.cli.simulate.traces import fetch, generate
 
 if TYPE_CHECKING:
     from turbo_lab.sim.result import SimResult
