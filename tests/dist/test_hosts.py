@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ pytest.importorskip("torch", reason="needs the cpu environment")
 
 import torch
 
-from turbo_lab.core.errors import TurboLabError, UsageError
+from turbo_lab.core.errors import UsageError
 from turbo_lab.network.gloo import gloo_traffic
 from turbo_lab.network.headers import HEADER_BYTES
 from turbo_lab.network.hosts import Hosts
-from turbo_lab.network.links import open_hosts
 from turbo_lab.parallel import jobs
 from turbo_lab.parallel.comm import Comm
 from turbo_lab.parallel.launch import Place, launch
@@ -29,16 +27,6 @@ pytestmark = [pytest.mark.alone, pytest.mark.net]
 PROMPTS = [[1, 2, 3, 4, 95], [50, 40, 30, 20, 10]]
 WORK = {"model": small_config(), "prompts": PROMPTS, "new_tokens": 3}
 BYTES, CALLS = 1 << 20, 4
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
-    try:
-        opened = open_hosts(2, link="1gbit", kind="namespaces")
-    except TurboLabError as error:
-        pytest.skip(str(error))
-    with opened:
-        yield opened
 
 
 def interface(name: str) -> tuple[int, int]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="needs the cpu environment")
 
-from turbo_lab.core.errors import TurboLabError
 from turbo_lab.core.host import repository_root
 from turbo_lab.network.hosts import Hosts
-from turbo_lab.network.links import open_hosts
 from turbo_lab.parallel import jobs
 from turbo_lab.parallel.comm import Comm
 from turbo_lab.parallel.survey import main as survey_main
@@ -25,16 +22,6 @@ pytestmark = [pytest.mark.alone, pytest.mark.net]
 
 GUIDE = repository_root() / "docs" / "multi-machine.md"
 COMMANDS = [line for line in GUIDE.read_text().splitlines() if line.startswith("torchrun ")]
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
-    try:
-        opened = open_hosts(2, link="1gbit", kind="namespaces")
-    except TurboLabError as error:
-        pytest.skip(str(error))
-    with opened:
-        yield opened
 
 
 def work_of(command: str) -> str:
