@@ -14,30 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from turbo_lab.core.errors import UsageError
-from turbo_lab.estimate.tensor_parallel import Exchange, step_exchanges
+from turbo_lab.estimate.tensor_parallel import Exchange
 from turbo_lab.models.spec import ModelSpec, from_hf_config
 from turbo_lab.network.busbw import busbw_factor
-from turbo_lab.parallel.payload import argmax_bytes
+from turbo_lab.parallel.tensor_traffic import greedy_exchanges as greedy_exchanges
 
 if TYPE_CHECKING:
     from turbo_lab.parallel.comm import Comm
 
 Cost = Callable[[str, int], float]  # (kind, bytes) to seconds
-
-
-def greedy_exchanges(
-    spec: ModelSpec, *, rows: int, tokens: int, ranks: int, element_bytes: int = 4
-) -> tuple[Exchange, ...]:
-    """What a greedy step of ``rows`` requests with ``tokens`` new tokens each exchanges.
-
-    The all-reduces of the layers and of the split embedding, and one candidate per row and rank
-    instead of the logits.
-    """
-    found = step_exchanges(
-        spec, ranks=ranks, tokens=rows * tokens, sampled=0, element_bytes=element_bytes
-    )
-    best = Exchange("all_gather", "argmax", 1, argmax_bytes(rows=rows, ranks=ranks))
-    return (*(one for one in found if one.kind == "all_reduce"), best)
 
 
 def exchanges_s(exchanges: Sequence[Exchange], *, cost: Cost) -> float:
