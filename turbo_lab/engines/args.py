@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -131,6 +132,16 @@ class VllmArgs:
         if self.device == "gpu" and self.kv_cache_gib is not None:
             flags += ["--kv-cache-memory-bytes", str(int(self.kv_cache_gib * 2**30))]
         return flags + [part for pair in self.extra for part in pair if part]
+
+    def api_key(self) -> str | None:
+        """The key the server will ask for; None when it asks for none.
+
+        A flag goes before the environment, and an empty key is none (vLLM 0.32,
+        ``entrypoints/serve/middleware/register.py``).
+        """
+        flags = [value for flag, value in self.extra if flag in ("--api-key", "--api_key")]
+        inherited = os.environ.get("VLLM_API_KEY")
+        return (flags[-1] if flags else dict(self.env).get("VLLM_API_KEY", inherited)) or None
 
     def environment(self) -> dict[str, str]:
         """Environment variables of the server process."""

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from turbo_lab.core.errors import EngineError, UsageError
 from turbo_lab.engines import guardian
+from turbo_lab.records.redact import redact
 
 LOG_TAIL_LINES = 20
 
@@ -68,23 +69,45 @@ def require_free_port(port: int) -> int:
     return port
 
 
-def http_get(url: str, path: str, *, timeout_s: float = 10.0) -> tuple[int, bytes]:
-    """One GET without redirects or proxies. Raises OSError when nothing answers."""
-    address = url.removeprefix("http://")
+def http_get(
+    url: str,
+    path: str,
+    *,
+    timeout_s: float = 10.0,
+    api_key: str | None = None,
+    https: bool = False,
+) -> tuple[int, bytes]:
+    """One GET without redirects or proxies. Raises OSError when nothing answers.
+
+    ``api_key`` is sent as a bearer token. ``https``: addresses that begin so are allowed too; the
+    certificate is verified.
+    """
+    scheme, _, address = url.rpartition("://")
+    kinds = {"": http.client.HTTPConnection, "http": http.client.HTTPConnection}
+    if https:
+        kinds["https"] = http.client.HTTPSConnection
     try:
-        if "://" in address:
-            raise http.client.InvalidURL("not http")
-        connection = http.client.HTTPConnection(address, timeout=timeout_s)
+        if scheme not in kinds:
+            raise http.client.InvalidURL(f"not {' or '.join(filter(None, kinds))}")
+        connection = kinds[scheme](address, timeout=timeout_s)
     except http.client.InvalidURL as error:
         raise ConnectionError(f"{url} is no address ({error}); use http://HOST:PORT") from error
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=_bearer(api_key))
         answer = connection.getresponse()
         return answer.status, answer.read()
     except http.client.HTTPException as error:
         raise ConnectionError(f"{url}{path}: {error!r}") from error
     finally:
         connection.close()
+
+
+def _bearer(api_key: str | None) -> dict[str, str]:
+    if api_key is None:
+        return {}
+    if not api_key.isprintable() or not api_key.isascii():
+        raise ConnectionError("the API key holds letters that no header may hold")
+    return {"Authorization": f"Bearer {api_key}"}
 
 
 @dataclass
@@ -115,7 +138,7 @@ class GuardedProcess:
         own = self.folder / "leases"
         try:
             guardian.add_lease(own)
-            self.log.write_text(f"$ {' '.join(self.command)}\n")
+            self.log.write_text(f"$ {' '.join(redact(self.command))}\n")  # a flag may be a key
         except OSError as error:
             raise EngineError(
                 f"cannot write to {self.folder}: {error.strerror or error}. Free some "

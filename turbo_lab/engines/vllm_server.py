@@ -90,7 +90,9 @@ class VllmServer(ManagedServer):
     def get(self, path: str, *, timeout_s: float = 30.0) -> bytes:
         """One GET. Raises EngineError, with the log's end when the server has died."""
         try:
-            status, body = http_get(self.base_url, path, timeout_s=timeout_s)
+            status, body = http_get(
+                self.base_url, path, timeout_s=timeout_s, api_key=self.args.api_key()
+            )
         except OSError as error:
             if self.alive():
                 raise EngineError(
