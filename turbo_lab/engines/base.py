@@ -138,6 +138,7 @@ class GuardedProcess:
         own = self.folder / "leases"
         try:
             guardian.add_lease(own)
+            self.log.touch(mode=0o600)  # prompts may come to stand there
             self.log.write_text(f"$ {' '.join(redact(self.command))}\n")  # a flag may be a key
         except OSError as error:
             raise EngineError(
