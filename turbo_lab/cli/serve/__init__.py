@@ -91,7 +91,7 @@ def serve(
     ] = False,
 ) -> None:
     """Start a real ``vllm serve`` and keep it until Ctrl-C."""
-    from turbo_lab.cli import safety
+    from turbo_lab.cli.serve import safety
 
     given = {"dtype": dtype, "kv_cache_gib": kv_cache_gib}
     changes: dict[str, Any] = {
