@@ -155,3 +155,16 @@ def test_words_are_counted_at_their_place() -> None:
     counts = {"red blue": 3, "blue blue": 1}
     assert sampled.at_place(counts, 0) == {"blue": 1, "red": 3}
     assert sampled.shares(sampled.at_place(counts, 1), ["red", "blue"]) == [0.0, 1.0]
+
+
+def test_a_step_that_does_more_but_seems_cheaper_is_timed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    impossible = cost.StepPair((0.02, 0.02), (0.015, 0.015), 1.0)
+    sound = cost.StepPair((0.02, 0.02), (0.03, 0.03), 1.0)
+    waiting = [impossible, sound, sound]
+    monkeypatch.setattr(study, "REST_S", 0.0)
+    monkeypatch.setattr(cost, "forced_pair", lambda *a, **k: waiting.pop(0))
+    monkeypatch.setattr(cost, "fresh_pair", lambda *a, **k: waiting.pop(0))
+    found = study.calibrate(None, None, NGRAM, vocab=100, passes=2)
+    assert found == {"forced": sound.to_dict(), "fresh": sound.to_dict()} and not waiting
