@@ -39,8 +39,8 @@ def doctor(
     """Name what is probably wrong, with its proof, the next probe and the fix.
 
     Reads logs of vLLM 0.2 to 0.33, plain or with the prefixes of Ray, Compose
-    and Kubernetes. Secrets are removed from the shown lines. Exit code: 0 no
-    finding, 1 findings, 2 wrong use.
+    and Kubernetes. Secrets are removed from the shown lines. A server that does
+    not answer is a finding too. Exit code: 0 no finding, 1 findings, 2 wrong use.
 
     Examples:\n
       turbo-lab doctor server.log\n
@@ -54,17 +54,15 @@ def doctor(
     elif interview:
         _interview(symptom, as_json)
     else:
-        _check_options(symptom, interval_s)
+        _check_options(symptom)
         _diagnose(targets or [], interval_s=interval_s, as_json=as_json)
 
 
-def _check_options(symptom: str | None, interval_s: float) -> None:
+def _check_options(symptom: str | None) -> None:
     from turbo_lab.core.errors import UsageError
 
     if symptom is not None:
         raise UsageError("--symptom belongs to --interview")
-    if interval_s < 0:
-        raise UsageError(f"--interval-s {interval_s}; allowed: 0 or more")
 
 
 def _diagnose(targets: list[str], *, interval_s: float, as_json: bool) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from turbo_lab.core.errors import RecordError, UsageError
+from turbo_lab.diagnose.causes import found
 from turbo_lab.diagnose.finding import Diagnosis, Finding, ranked
 from turbo_lab.diagnose.log_rules import evidence_of, log_findings
 from turbo_lab.diagnose.logscan import LogReading, scan_log
-from turbo_lab.diagnose.page_rules import difference, page_findings, replica_findings
+from turbo_lab.diagnose.page_rules import page_findings, replica_findings
 from turbo_lab.diagnose.pages import Page, looks_like_page, parse_page
 from turbo_lab.diagnose.record_rules import record_findings
+from turbo_lab.diagnose.urls import UnreachableError, check_interval, read_url
+
+__all__ = ["as_json", "diagnose", "read_url"]
 
 HEAD_BYTES = 1 << 14
-TIMEOUT_S = 10.0
 COLLECT = (
     "the server's whole log from its start (stdout and stderr of all processes)",
     "the command line and the versions: turbo-lab env --json",
@@ -37,25 +37,28 @@ def diagnose(targets: Sequence[str | Path], *, interval_s: float = 2.0) -> Diagn
             of servers. Several pages are also compared with each other, as replicas.
         interval_s: seconds between the two readings of a URL's counters; 0 reads once.
 
+    A server that does not answer is a finding (``server_unreachable``), no error.
+
     Raises:
-        UsageError: no target, or a path that does not exist.
+        UsageError: no target, an empty one, one that does not exist or is no file, or an interval
+            that is no time.
         RecordError: a target that cannot be read.
     """
-    if not targets:
+    if not targets or not all(str(target).strip() for target in targets):
         raise UsageError("Name a log, a /metrics page, a record or a URL; or use --interview.")
+    check_interval(interval_s)
     findings: list[Finding] = []
     pages: list[Page] = []
     read, known, hints = [], True, []
     for target in map(str, targets):
         if target.startswith(("http://", "https://")):
-            page = read_url(target, interval_s=interval_s)
-            more, about = page_findings(page), {"target": target, "kind": "metrics"}
-            pages.append(page)
+            more, page = _of_url(target, interval_s)
+            about: dict[str, Any] = {"target": target, "kind": "metrics"}
         else:
-            more, about, page_of_file, hint = _of_file(Path(target))
-            pages += [page_of_file] if page_of_file else []
+            more, about, page, hint = _of_file(Path(target))
             hints += [hint] if hint else []
             known = known and about["known"]
+        pages += [page] if page else []
         findings += more
         read.append(about)
     findings += replica_findings(pages)
@@ -63,49 +66,13 @@ def diagnose(targets: Sequence[str | Path], *, interval_s: float = 2.0) -> Diagn
     return Diagnosis(findings=ranked(findings), known=known, collect=collect, read=tuple(read))
 
 
-def read_url(url: str, *, interval_s: float = 2.0) -> Page:
-    """The ``/metrics`` page of a server, as what changed between two readings.
-
-    Where nothing happened between them, the page since the server's start is returned.
-    Raises RecordError when the server does not answer with a page.
-    """
-    import time
-
-    address = _metrics_address(url)
-    first = parse_page(_get(address), source=url)
-    if not first.is_server:
-        raise RecordError(f"{address} has no metrics of an inference server.")
-    if interval_s <= 0:
-        return first
-    time.sleep(interval_s)
-    second = parse_page(_get(address), source=url)
-    change = difference(first, second)
-    moved = (change.total("generation_tokens") or 0) + (change.total("finished") or 0)
-    return change if moved and change.mean("e2e") else second
-
-
-def _metrics_address(url: str) -> str:
-    """The address of the page: ``/metrics`` where the URL names no path. Raises UsageError."""
+def _of_url(url: str, interval_s: float) -> tuple[list[Finding], Page | None]:
     try:
-        parts = urllib.parse.urlsplit(url)
-        if not parts.hostname or parts.port == 0 or any(c <= " " for c in url):
-            raise ValueError("no host, port 0 or a blank")
-    except ValueError as error:
-        raise UsageError(
-            f"{url!r} is no address ({error}). Give http://HOST:PORT, PORT from 1 to 65535."
-        ) from error
-    return url if parts.path not in ("", "/") else url.rstrip("/") + "/metrics"
-
-
-def _get(address: str) -> str:
-    try:
-        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as reply:
-            return reply.read().decode("utf-8", "replace")
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise RecordError(
-            f"{address} does not answer ({reason}). Is the server up? Give its log instead."
-        ) from error
+        page = read_url(url, interval_s=interval_s)
+    except UnreachableError as error:
+        proof = f"GET {error.address}: {error.reason}"
+        return [found("server_unreachable", evidence=proof, where="its address", source=url)], None
+    return page_findings(page), page
 
 
 def _of_file(path: Path) -> tuple[list[Finding], dict[str, Any], Page | None, str | None]:
@@ -136,8 +103,13 @@ def _log_inside(path: Path) -> Path:
     """A run's folder stands for its record or its server's log."""
     if not path.exists():
         raise UsageError(f"{path} does not exist. Give a log, a page, a record or http://HOST:PORT")
-    if not path.is_dir():
+    if path.is_file():
         return path
+    if not path.is_dir():
+        raise UsageError(
+            f"{path} is a pipe, a socket or a device, and may never end. Save it first: "
+            f"timeout 60 cat {path} > server.log"
+        )
     for name in ("record.json", "server.log", "metrics.txt"):
         if (path / name).is_file():
             return path / name
@@ -157,6 +129,8 @@ def _of_record(path: Path) -> tuple[list[Finding], dict[str, Any], Page | None, 
 
 def _unexplained(reading: LogReading) -> str | None:
     """The first named error in a log that no rule knows; None for a quiet log."""
+    if not reading.bytes_read:
+        return "the file is empty: the server wrote its log elsewhere (stderr, journal, container)"
     if not reading.trouble.count:
         return None
     seen = reading.root if reading.root.count else reading.trouble

@@ -17,9 +17,8 @@ from turbo_lab.diagnose.counts import Counts, Seen
 from turbo_lab.diagnose.lines import LONGEST_LINE_BYTES, read_blocks, unwrapped
 from turbo_lab.diagnose.matcher import ABORTED, CONTROL, Matcher, Rule, Template
 from turbo_lab.diagnose.prefilter import Prefilter
+from turbo_lab.diagnose.repeats import Repeats
 
-# After so many equal sightings of one template its further lines are only counted.
-SETTLED = 200
 # After so many lines of the level "error" only those with a name or a known message are read.
 ERRORS_KEPT = 2000
 
@@ -46,8 +45,11 @@ class LogReading:
 def scan_log(stream: BinaryIO) -> LogReading:
     """Read a log of any size to its end; bad bytes and cut lines do no harm."""
     reading, matcher = LogReading(), Matcher(list_causes())
-    settled: dict[tuple[int, str], tuple[int, tuple[Seen, ...]]] = {}
-    for block in read_blocks(stream):
+    repeats = Repeats()
+    for whole in read_blocks(stream):
+        block, taken = repeats.without(whole, reading.phase)
+        for shape, times in taken:
+            _again(reading, shape.template, shape.sightings, times)
         lower = block.lower()
         if not reading.server and matcher.names_a_server(lower):
             reading.server = True
@@ -59,9 +61,9 @@ def scan_log(stream: BinaryIO) -> LogReading:
             if b"eceived request " in line:
                 reading.counts.add_request(line, number)
             elif not (b" HTTP/" in line and reading.counts.add_access(line, number)):
-                _line(reading, matcher, line, lower[start:end], number, settled)
+                _line(reading, matcher, line, lower[start:end], number, repeats)
         reading.lines += block.count(b"\n") + (block[-1:] != b"\n")
-        reading.bytes_read += len(block)
+        reading.bytes_read += len(whole)
         if reading.counts.answers and reading.phase == "start":
             reading.phase = "serving"
     reading.server = reading.server or bool(reading.counts.answers)
@@ -93,28 +95,40 @@ def _line(
     line: bytes,
     lower: bytes,
     number: int,
-    settled: dict[tuple[int, str], tuple[int, tuple[Seen, ...]]],
+    repeats: Repeats,
 ) -> None:
     """Sort one line that may mean something."""
     template = matcher.template(lower)
     if template is None:
         return
     if template.rules:
-        key = (template.number, reading.phase)
-        times, known = settled.get(key, (0, ()))
-        if times >= SETTLED:
-            for seen in known:
-                seen.count += 1
-                seen.stopping += reading.phase == "stopping"
-        else:
+        known = repeats.settled(template, reading.phase)
+        if known is None:
             hits = _messages(reading, template, line, lower, number)
-            settled[key] = (times + 1 if hits == known or not times else 0, hits)
-            if len(settled) > SETTLED * 10:
-                settled.clear()
+            repeats.learn(template, reading.phase, hits)
+        else:
+            _count(reading, known, 1)
+            repeats.note(template, reading.phase, line, known)
     if template.life:
         _take(reading, template, line, lower, number)
     if template.error:
         _error(reading, template, line, number)
+
+
+def _count(reading: LogReading, sightings: tuple[Seen, ...], times: int) -> None:
+    for seen in sightings:
+        seen.count += times
+        seen.stopping += times * (reading.phase == "stopping")
+
+
+def _again(
+    reading: LogReading, template: Template, sightings: tuple[Seen, ...], times: int
+) -> None:
+    """Many more lines of one settled shape; their first one was kept long ago."""
+    _count(reading, sightings, times)
+    if template.error and reading.phase != "stopping":
+        reading.trouble.count += times
+        reading.root.count += times * template.named_error
 
 
 def _take(reading: LogReading, template: Template, line: bytes, lower: bytes, number: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -115,14 +116,19 @@ def test_a_damaged_record_is_an_error_not_a_diagnosis(tmp_path):
         diagnose([path])
 
 
+server_key: list[str] = []
+
+
 @pytest.fixture
 def server():
     pages: list[str] = []
+    server_key.clear()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             body = pages[0] if len(pages) == 1 else pages.pop(0)
-            self.send_response(200 if self.path == "/metrics" else 404)
+            shut = bool(server_key) and self.headers["Authorization"] not in server_key
+            self.send_response(401 if shut else 200 if self.path == "/metrics" else 404)
             self.end_headers()
             self.wfile.write(body.encode())
 
@@ -133,6 +139,7 @@ def server():
     thread = threading.Thread(target=one.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{one.server_port}", pages
+    server_key.clear()
     one.shutdown()
     one.server_close()
     thread.join()
@@ -158,8 +165,62 @@ def test_a_dead_server_or_a_foreign_page_is_a_clear_error(server):
     pages[:] = ["python_gc_objects_collected_total 5\n"]
     with pytest.raises(RecordError, match="inference server"):
         read_url(url)
+    with pytest.raises(RecordError, match="answered 404"):
+        read_url(f"{url}/nothing")
     with pytest.raises(RecordError, match="does not answer"):
         read_url("http://127.0.0.1:9")
+
+
+def test_a_server_that_does_not_answer_is_a_finding_beside_those_of_its_log(log):
+    done = run("http://127.0.0.1:9", str(log), "--json")
+    assert done.exit_code == 1
+    told = {row["cause"]: row for row in json.loads(done.stdout)["findings"]}
+    assert set(told) == {"server_unreachable", "disk_full"}
+    found = told["server_unreachable"]
+    assert "http://127.0.0.1:9/metrics" in found["evidence"] and "refused" in found["evidence"]
+    assert found["next_probe"] and found["fix"] and found["source"] == "http://127.0.0.1:9"
+    assert "server_unreachable" in run("http://127.0.0.1:9").stdout
+
+
+def test_a_page_behind_a_key_is_read_with_it(server, monkeypatch):
+    url, pages = server
+    pages[:] = ["vllm:num_requests_waiting 80\nvllm:num_requests_running 4\n"]
+    server_key.append("Bearer k")
+    with pytest.raises(RecordError, match="TURBO_LAB_API_KEY"):
+        read_url(url, interval_s=0)
+    monkeypatch.setenv("TURBO_LAB_API_KEY", "k")
+    assert diagnose([url], interval_s=0).causes == ("queue_pressure",)
+
+
+@pytest.mark.parametrize("interval", ["nan", "inf", "-1"])
+def test_an_interval_that_is_no_time_is_wrong_use(interval, log):
+    for target in ("http://127.0.0.1:9", str(log)):
+        assert run(target, "--interval-s", interval).exception.exit_code == 2
+        with pytest.raises(UsageError, match=r"--interval-s"):
+            diagnose([target], interval_s=float(interval))
+
+
+@pytest.mark.parametrize("target", ["", " "])
+def test_an_empty_target_is_not_the_current_folder(target, log, monkeypatch):
+    monkeypatch.chdir(log.parent)
+    assert run(target).exception.exit_code == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes as on Unix")
+def test_a_pipe_and_a_device_are_refused_at_once(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(UsageError, match="Save it first"):
+            diagnose([path])
+
+
+def test_an_empty_log_is_said_to_be_empty(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_bytes(b"")
+    told = diagnose([path])
+    assert not told.findings and not told.known and "is empty" in told.collect[0]
+    assert "is empty" in run(str(path)).stdout
 
 
 @pytest.mark.parametrize("url", ["http://h:abc", "http://", "http://h:99999", "http://h h:1"])

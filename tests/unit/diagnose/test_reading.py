@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from turbo_lab.diagnose import lines as reading
+from turbo_lab.diagnose import repeats
 from turbo_lab.diagnose.log_rules import evidence_of, log_findings
 from turbo_lab.diagnose.logscan import scan_log
 from turbo_lab.diagnose.matcher import TEMPLATES_KEPT, Matcher
@@ -129,3 +130,57 @@ def test_many_lines_of_an_error_do_not_hide_what_comes_after_them():
     told = log_findings(scan_log(io.BytesIO(flood + named + late)), source="log")
     assert [f.cause for f in told] == ["engine_died"] and "FrobError" in told[0].evidence
     assert found(flood + DISK) == ["disk_full"]
+
+
+LOOP = (
+    b"ERROR 10-25 13:08:43 [io.py:%d] OSError: [Errno 28] No space left on device\n",
+    b"error 10-25 13:08:43 [io.py:%d] oserror: [errno 28] no space left on device\n",
+    b"ValueError: To serve at least one request with the models's max seq len (%d)\n",
+    b"(EngineCore pid=%d) ERROR 10-25 13:08:43 [core.py:708] FrobError: phase\n",
+    b"INFO:     Application startup complete.\n",
+    b"INFO:     Shutting down\n",
+    b"INFO 10-25 13:08:43 [loggers.py:1] Avg prompt throughput: 0.0 tokens/s, Avg generation "
+    b"throughput: %d.0 tokens/s, Running: 1 reqs, Waiting: 9 reqs, GPU KV cache usage: 1.0%%\n",
+    b'INFO:     10.0.0.4:%d - "POST /v1/completions HTTP/1.1" 500 Internal Server Error\n',
+    b"no line of any meaning %d\n",
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(LOOP), st.integers(1, 40)), min_size=1, max_size=30),
+       st.integers(1, 3))  # fmt: skip
+def test_counting_repeated_lines_at_once_changes_no_result(parts, blocks):
+    """The same log with and without the short cut: sightings, phases, findings are equal."""
+    raw = b"".join(line % ((n,) if b"%d" in line else ())
+                   for line, times in parts for n in range(times))  # fmt: skip
+    told = []
+    for kept in (4, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(repeats, "SHAPES_KEPT", kept)
+            patch.setattr(repeats, "SETTLED", 3)
+            patch.setattr(repeats, "OFTEN", 5)
+            patch.setattr(reading, "BLOCK_BYTES", len(raw) // blocks // 2 + 100)
+            read = scan_log(io.BytesIO(raw))
+        told.append((read.lines, read.bytes_read, read.phase, read.trouble.count, read.root,
+                     read.counts, read.messages, log_findings(read, source="log")))  # fmt: skip
+    assert told[0] == told[1]
+
+
+def test_the_short_cut_is_taken_and_a_change_of_phase_is_not_lost():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "BLOCK_BYTES", 1 << 14)
+        patch.setattr(repeats, "OFTEN", 50)
+        seen: list[int] = []
+        plain = repeats.Repeats.without
+
+        def noted(self: repeats.Repeats, block: bytes, phase: str):
+            text, taken = plain(self, block, phase)
+            seen.extend(count for _, count in taken)
+            return text, taken
+
+        patch.setattr(repeats.Repeats, "without", noted)
+        one = LOOP[0] % 1
+        told = scan_log(io.BytesIO(one * 4000 + LOOP[5] + one * 4000))
+    assert sum(seen) > 4000 and told.phase == "stopping" and told.lines == 8001
+    (rows,) = told.messages.values()
+    assert sum(row.count for row in rows.values()) == 8000
+    assert sum(row.stopping for row in rows.values()) == 4000
