@@ -136,13 +136,24 @@ def new(
         raise UsageError(f"id {paper!r}; allowed: small letters, digits and hyphens")
     text = empty_record(paper, title=title.replace('"', "'"))
     if out is not None:
-        if out.exists():
-            raise UsageError(f"{out} exists already; choose another --out")
-        from turbo_lab.records.store import write_text_atomically
+        _write_new(text, out)
+    if as_json:
+        data = {"id": paper, "yaml": text, "file": str(out) if out is not None else None}
+        typer.echo(json.dumps(data, ensure_ascii=False))
+    else:
+        typer.echo(text if out is None else f"wrote {out}")
 
-        write_text_atomically(text, out)
-        text = f"wrote {out}"
-    typer.echo(json.dumps({"id": paper, "yaml": text}, ensure_ascii=False) if as_json else text)
+
+def _write_new(text: str, out: Path) -> None:
+    """Write the record; neither a file nor a folder is made or replaced by surprise."""
+    from turbo_lab.core.errors import UsageError
+    from turbo_lab.records.store import write_text_atomically
+
+    if out.exists():
+        raise UsageError(f"{out} exists already; choose another --out")
+    if not out.parent.is_dir():
+        raise UsageError(f"--out {out}: there is no folder {out.parent}; make it first")
+    write_text_atomically(text, out)
 
 
 def audit(
@@ -158,7 +169,8 @@ def audit(
     """Name missing metric conditions and typical traps.
 
     A remark is no verdict about the paper: it says what to know before its
-    number is compared with another.
+    number is compared with another. Of a file that is no valid record all wrong
+    fields are told.
 
     Examples:\n
       turbo-lab papers audit\n

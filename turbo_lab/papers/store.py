@@ -34,10 +34,18 @@ def read_record(path: str | Path) -> PaperRecord:
     try:
         return PaperRecord.model_validate(row)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "record"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise RecordError(f"{path.name}: {where}: {first['msg']}{more}") from error
+        raise RecordError(_objections(path.name, error)) from error
+
+
+def _objections(name: str, error: ValidationError) -> str:
+    """All fields that are wrong, one to a line when there are several."""
+    rows = []
+    for one in error.errors(include_url=False, include_input=False):
+        where = ".".join(str(part) for part in one["loc"]) or "record"
+        rows.append(f"{where}: {one['msg']}")
+    if len(rows) == 1:
+        return f"{name}: {rows[0]}"
+    return "\n  ".join([f"{name}: {len(rows)} things are wrong:", *rows])
 
 
 def list_records(*, folder: str | Path | None = None) -> tuple[PaperRecord, ...]:

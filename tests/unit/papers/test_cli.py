@@ -64,6 +64,30 @@ def test_new_writes_once_and_its_result_is_called_unfinished(tmp_path):
     assert "unfinished" in rows("audit", str(out))[0]["traps"]
 
 
+def test_new_makes_no_folder_by_surprise(tmp_path):
+    told = run("new", "mine", "--out", str(tmp_path / "typo" / "mine.yaml")).exception
+    assert isinstance(told, UsageError) and "there is no folder" in str(told)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_new_tells_in_json_what_it_wrote_and_where(tmp_path):
+    out = tmp_path / "mine.yaml"
+    done = json.loads(run("new", "mine", "--out", str(out), "--json").stdout)
+    assert done == {"id": "mine", "yaml": out.read_text(encoding="utf-8"), "file": str(out)}
+    assert json.loads(run("new", "mine", "--json").stdout)["file"] is None
+
+
+def test_audit_tells_every_wrong_field_of_a_file(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("id: Mine\ntitle: x\n")
+    told = str(run("audit", str(path)).exception)
+    for field in ("id", "title", "axes", "problem", "claims", "transfer", "sources"):
+        assert f"\n  {field}: " in told
+    assert f"{told.count(chr(10))} things are wrong" in told and "more)" not in told
+    path.write_text(run("new", "mine").stdout.replace("year: null", "year: 1200"))
+    assert str(run("audit", str(path)).exception).startswith("mine.yaml: year: ")
+
+
 @pytest.mark.parametrize("command", ["list", "search", "show", "new", "audit"])
 def test_help_has_examples(command):
     assert "Examples" in run(command, "--help").stdout
