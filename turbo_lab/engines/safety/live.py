@@ -67,7 +67,7 @@ def live_rows(url: str, *, burst: int = 0) -> list[Check]:
     first = _status(at, GUARDED)
     sockets = listeners(at.port) if is_loopback(at.host) else []
     where = _where(at, sockets)
-    exposed = where.status == "fail"
+    exposed = where.status == "fail" or (at.encrypted and not is_loopback(at.host))
     process = process_of(sockets)
     return [
         where,
@@ -101,7 +101,7 @@ def _key(at: Address, without: int, *, exposed: bool) -> Check:
     wrong = _status(at, GUARDED, api_key=WRONG_KEY)
     text = f"{GUARDED} answers {without} without a key, {wrong} with a wrong one"
     if without in OPEN or wrong in OPEN:
-        return row("api_key", by_exposure(exposed or at.encrypted), text)
+        return row("api_key", by_exposure(exposed), text)
     return row("api_key", "ok" if without in CLOSED and wrong in CLOSED else "unknown", text)
 
 
@@ -116,13 +116,13 @@ def _paths(at: Address, *, exposed: bool) -> Check:
         f"without a key answer {', '.join(open_ones)}; vLLM asks for it under "
         f"{', '.join(prefixes)} only ({source})"
     )
-    return row("unguarded_paths", by_exposure(exposed or at.encrypted), text)
+    return row("unguarded_paths", by_exposure(exposed), text)
 
 
 def _developer(at: Address, *, exposed: bool) -> Check:
     found = [path for path in DEVELOPER if _status(at, path) in OPEN]
     if found:
-        return row("developer_endpoints", by_exposure(exposed or at.encrypted),
+        return row("developer_endpoints", by_exposure(exposed),
                    f"without a key answer {', '.join(found)}")  # fmt: skip
     return row("developer_endpoints", "ok", f"none of {', '.join(DEVELOPER)} answers")
 

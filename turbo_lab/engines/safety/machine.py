@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,7 +91,15 @@ def process_of(sockets: list[Listener]) -> RunningProcess | None:
         env = process.environ()
     except psutil.Error:
         env = {}
-    return RunningProcess(pids[0], uid, Plan.of_command(command, env=env))
+    return RunningProcess(pids[0], uid, running_plan(command, env=env))
+
+
+def running_plan(command: Sequence[str], *, env: Mapping[str, str]) -> Plan | None:
+    """How a process was started; None for no ``vllm serve``, or one whose file is out of reach."""
+    try:
+        return Plan.of_command(command, env=env)
+    except UsageError:
+        return None
 
 
 def _uid(process: object) -> int | None:

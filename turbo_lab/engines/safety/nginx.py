@@ -31,19 +31,26 @@ def require_nginx() -> str:
     """Path of nginx. Raises NginxMissingError with the install line."""
     if (program := nginx_program()) is None:
         raise NginxMissingError(
-            "nginx is not installed here. Debian and Ubuntu: apt-get install nginx-light"
+            "nginx is not installed here. Debian and Ubuntu: apt-get install nginx"
         )
     return program
 
 
 def check_config(config: Path) -> str | None:
     """What ``nginx -t`` objects to, or None. Raises NginxMissingError without nginx."""
+    return _tested(config)[0]
+
+
+def _tested(config: Path) -> tuple[str | None, str]:
+    """(what nginx objects to or None, the configuration with all files that it includes)."""
     folder = config.resolve().parent
     done = subprocess.run(
-        [require_nginx(), "-t", "-q", "-e", "stderr", "-p", str(folder), "-c", config.name],
-        capture_output=True, text=True, timeout=CHECK_TIMEOUT_S,
+        [require_nginx(), "-T", "-q", "-e", "stderr", "-p", str(folder), "-c", config.name],
+        capture_output=True, text=True, errors="replace", timeout=CHECK_TIMEOUT_S,
     )  # fmt: skip
-    return None if done.returncode == 0 else (done.stderr.strip() or f"exit {done.returncode}")
+    if done.returncode == 0:
+        return None, done.stdout
+    return done.stderr.strip() or f"exit {done.returncode}", ""
 
 
 def proxy_row(config: Path | None, *, exposed: bool) -> Check:
@@ -54,20 +61,22 @@ def proxy_row(config: Path | None, *, exposed: bool) -> Check:
     if config is None:
         return row("rate_limit", by_exposure(exposed), "no proxy is named (--proxy nginx.conf)")
     try:
-        text = _COMMENT.sub("", config.read_text(encoding="utf-8"))
+        text = config.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--proxy {config} cannot be read: {error}") from error
+    checked = nginx_program() is not None
+    if checked:
+        objection, text = _tested(config)
+        if objection:
+            return row("rate_limit", "fail", f"nginx -t: {objection.splitlines()[0]}")
+    text = _COMMENT.sub("", text)
     missing = [name for name in ("limit_req_zone", "limit_req") if not _has(text, name)]
     if missing:
         return row("rate_limit", "fail", f"{config.name} has no {' and no '.join(missing)}")
     if not re.search(r"\bproxy_buffering\s+off\s*;", text):
         return row("rate_limit", "warn", f"{config.name} limits, but buffers replies (streaming)")
-    try:
-        objection = check_config(config)
-    except NginxMissingError:
+    if not checked:
         return row("rate_limit", "unknown", f"{config.name} limits; no nginx here to check it")
-    if objection:
-        return row("rate_limit", "fail", f"nginx -t: {objection.splitlines()[0]}")
     return row("rate_limit", "ok", f"{config.name} limits with limit_req, and nginx -t takes it")
 
 

@@ -66,6 +66,7 @@ class ProxyPlan:
 def nginx_config(plan: ProxyPlan) -> str:
     """A whole ``nginx.conf``. Its relative paths are below the folder given with ``nginx -p``."""
     allowed = "|".join(re.escape(path.removeprefix("/")) for path in plan.paths)
+    burst = f" burst={plan.burst} nodelay" if plan.burst else ""  # nginx takes no burst=0
     tls = ""
     if plan.certificate is not None:
         tls = (
@@ -114,7 +115,7 @@ http {{
         error_page 429 @slower;
 
         location ~ ^/({allowed})$ {{
-            limit_req zone=requests burst={plan.burst} nodelay;
+            limit_req zone=requests{burst};
             limit_conn streams {plan.streams};
             proxy_pass http://vllm;
             proxy_http_version 1.1;
