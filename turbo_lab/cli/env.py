@@ -24,19 +24,42 @@ def register(app: typer.Typer) -> None:
 
 def env(
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Is it ready for a workshop? Exit code 1 if not.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="With --check: JupyterLab's port.")] = 8888,
 ) -> None:
     """Show versions, processor, memory, GPUs, the mode chosen here and why.
 
     Examples:\n
       turbo-lab env\n
+      turbo-lab env --check\n
       turbo-lab env --json
     """
+    if check:
+        raise typer.Exit(_check(port, as_json=as_json))
     facts = collect()
     if as_json:
         typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
         return
     for name, text in describe(facts):
         typer.echo(f"{name:<14}{text}")
+
+
+def _check(port: int, *, as_json: bool) -> int:
+    """Print the self-check: 0 when nothing failed, warnings included."""
+    from dataclasses import asdict
+
+    from turbo_lab.workshop.readiness import check_machine
+
+    checks = check_machine(port=port)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in checks], indent=1, ensure_ascii=False))
+    else:
+        for one in checks:
+            step = f"  -> {one.next_step}" if one.next_step else ""
+            typer.echo(f"{one.status:<9}{one.name:<12}{one.found}{step}")
+    return int(any(one.status == "failed" for one in checks))
 
 
 def collect() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from turbo_lab.core.errors import TurboLabError
 # The order of the help page. A file that does not exist yet is skipped.
 COMMANDS = (
     "run", "lab", "course", "study", "estimate", "serve", "bench", "sweep", "compare", "verify",
-    "import", "collectives", "simulate", "papers", "doctor", "env",
+    "import", "collectives", "simulate", "papers", "doctor", "env", "workshop",
 )  # fmt: skip
 DEBUG_VARIABLE = "TURBO_LAB_DEBUG"
 

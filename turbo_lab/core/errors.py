@@ -45,6 +45,10 @@ class DownloadError(TurboLabError):
     """A file could not be fetched, or what came is not the file that was promised."""
 
 
+class AnswerError(TurboLabError):
+    """An exercise's answer is not correct, where a graded cell must fail then."""
+
+
 class RecordError(TurboLabError):
     """A record is missing, damaged or does not match its schema or digest."""
 

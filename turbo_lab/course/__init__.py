@@ -1,4 +1,4 @@
-"""What a notebook talks to: ``start_lesson``, ``check``, ``reveal``.
+"""What a notebook talks to: ``start_lesson``, ``check``, ``reveal``; ``require`` in graded cells.
 
 The names are loaded at first use, so that importing this folder costs next to nothing.
 """
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from turbo_lab.course.claims import claim, references
-    from turbo_lab.course.exercises import check, reveal
+    from turbo_lab.course.exercises import check, require, reveal
     from turbo_lab.course.lesson import start_lesson
 
-__all__ = ["check", "claim", "references", "reveal", "start_lesson"]
+__all__ = ["check", "claim", "references", "require", "reveal", "start_lesson"]
 
 
 def __getattr__(name: str) -> Any:
     """Load the module that holds ``name``; raise AttributeError for anything else."""
-    if name in ("check", "reveal"):
+    if name in ("check", "require", "reveal"):
         module = "exercises"
     elif name in ("claim", "references"):
         module = "claims"

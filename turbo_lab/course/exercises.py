@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module, util
 from typing import Any
 
-from turbo_lab.core.errors import UsageError, did_you_mean
+from turbo_lab.core.errors import AnswerError, UsageError, did_you_mean
 from turbo_lab.course import ledger
 from turbo_lab.course.grading import Exercise, grade
 from turbo_lab.course.prose import Prose
@@ -33,6 +33,14 @@ def check(exercise_id: str, answer: Any = ...) -> None:
         print(error)
     except Exception as error:  # an answer may hold objects that fail at anything
         print(f"{exercise_id}: could not be checked ({type(error).__name__}: {error})")
+
+
+def require(exercise_id: str, answer: Any = ...) -> None:
+    """As ``check``, but raise AnswerError unless the answer is correct: for graded cells."""
+    result = grade(find_exercise(exercise_id), answer)
+    if result.status != "correct":
+        raise AnswerError(f"{exercise_id}: {result.message or result.status}")
+    print(f"{exercise_id}: correct")
 
 
 def reveal(exercise_id: str) -> None:

@@ -1,0 +1,1 @@
+"""The workshop kit: time plans, wheelhouse, self-check, student copies, grading."""
