@@ -21,6 +21,7 @@ from turbo_lab.course.held import conversations
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
 from turbo_lab.engines.pool import pool_session, shared_server
+from turbo_lab.engines.request_times import read_times, split_e2e, times_since
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.estimate import batching, fit
 from turbo_lab.estimate.concurrency import ClosedLoop, Pool
@@ -97,11 +98,15 @@ def test_a_freed_seat_is_filled_at_once(servers: dict) -> None:
 
 
 def test_chunks_shorten_the_pause_of_running_replies(servers: dict) -> None:
-    """Witness: whoever is being answered waits for far less than the whole long prompt takes."""
+    """Witness: whoever is being answered waits for far less than the whole long prompt takes.
+
+    The replies are long enough to be still written when the long prompt comes, on a machine three
+    times as fast as those where this was written (0.08 s in chunks, 0.43 s whole).
+    """
 
     def pause_s(name: str, seed: int) -> float:
         server = servers[name]
-        asked = ask(server, 4, 32, 60, seed=seed) + ask(server, 1, LONG, 4, seed=seed + 1)
+        asked = ask(server, 4, 32, 140, seed=seed) + ask(server, 1, LONG, 4, seed=seed + 1)
         runs = run_open_loop(asked, base_url=server.base_url, schedule_s=[0.0] * 4 + [0.8])
         return median(max(itl_s(t)) for t in runs[:4])
 
@@ -112,7 +117,7 @@ def test_chunks_shorten_the_pause_of_running_replies(servers: dict) -> None:
             found.append(pause_s(name, 11 + 4 * turn + 2 * (name == "plain")))
     assert servers["tuned"].counter(OUT) == before, "the small pool must not act here"
     print(f"pause of running replies: in chunks {pauses['tuned']}, whole {pauses['plain']} s")
-    assert 2 * median(pauses["tuned"]) < median(pauses["plain"])
+    assert 2 * min(pauses["tuned"]) < min(pauses["plain"]), "other work only lengthens a pause"
 
 
 def test_preemption_happens_when_the_pool_is_too_small(servers: dict) -> None:
@@ -180,20 +185,34 @@ def test_texts_part_only_at_near_ties(servers: dict) -> None:
 
 
 def test_only_the_first_token_waits_for_a_seat(servers: dict) -> None:
-    """Witness of the queue: twice as many users as seats wait outside; the seated do not notice."""
+    """Witness of the queue: twice as many users as seats wait outside; the seated do not notice.
+
+    The engine's own account tells who waited: nobody with as many users as seats (off), and with
+    twice as many everybody for nearly a whole reply. TTFT was 2.3 to 2.6 times as long, TPOT 1.02
+    times.
+    """
     plain = servers["plain"]
 
-    def means(users: int, seed: int) -> tuple[float, float]:
-        one = summarize(send(plain, ask(plain, 2 * users, 32, 48, seed=seed), users))
-        return one.ttft_s.mean or 0.0, one.tpot_s.mean or 0.0
+    def means(users: int, seed: int) -> tuple[float, float, float]:
+        before = read_times(plain)
+        runs = send(plain, ask(plain, 2 * users, 32, 48, seed=seed), users)
+        parts = split_e2e(times_since(plain, before, requests=len(runs)), runs)
+        one = summarize(runs)
+        return one.ttft_s.mean or 0.0, one.tpot_s.mean or 0.0, parts["queue"] / one.e2e_s.mean
 
-    (seated, pace), (queued, queued_pace) = means(SEATS, 80), means(2 * SEATS, 81)
-    print(f"TTFT {seated:.2f} and {queued:.2f} s, TPOT {pace:.3f} and {queued_pace:.3f} s")
-    assert queued > 1.8 * seated and queued_pace < 1.4 * pace
+    (seated, pace, inside), (queued, queued_pace, outside) = means(SEATS, 80), means(2 * SEATS, 81)
+    print(f"TTFT {seated:.2f} and {queued:.2f} s, TPOT {pace:.3f} and {queued_pace:.3f} s, share "
+          f"of the queue {inside:.1%} and {outside:.1%}")  # fmt: skip
+    assert inside < 0.1 < 0.2 < outside
+    assert queued > 1.5 * seated and queued_pace < 1.6 * pace
 
 
 def test_the_closed_loop_is_predicted_and_its_knee_found(servers: dict) -> None:
-    """The hard rule: errors are printed, the knee lies within one step of the sweep."""
+    """The hard rule: errors are printed, the knee lies within one step of the sweep.
+
+    TTFT is the hardest: 24 % were seen where E2E was off by 8 % and TPOT by 3 %. So it is judged
+    beside the law of a server that nobody shares, whose error it must halve.
+    """
     plain: VllmServer = servers["plain"]
     config = json.loads((Path(plain.args.model) / "config.json").read_text())
     spec, dtype = from_hf_config(config), canonical_dtype(plain.args.dtype)
@@ -208,11 +227,13 @@ def test_the_closed_loop_is_predicted_and_its_knee_found(servers: dict) -> None:
     load = ClosedLoop(fit.fit_step_model(found, roof=roof, **formats), IN, TOKENS, SEATS)
     users, seen = (1, 2, 4, 8, 16, 24, 32), []
     errors: dict[str, list[float]] = {"TTFT": [], "TPOT": [], "E2E": []}
+    unshared: list[float] = []
     for count in users:
         one = summarize(send(plain, ask(plain, 3 * count, IN, TOKENS, seed=40 + count), count))
         seen.append(knees.LoadPoint(count, one.output_rate_tok_s.value, one.e2e_s.mean))
         laws = (*load.ttft_tpot_s(count), load.e2e_s(count))
         means = (one.ttft_s.mean, one.tpot_s.mean, one.e2e_s.mean)
+        unshared.append(load.ttft_tpot_s(1)[0] / one.ttft_s.mean - 1)
         for name, law, mean in zip(errors, laws, means, strict=True):
             errors[name].append(law / mean - 1)
             print(f"{count:>3} users, {name}: predicted {1e3 * law:.1f} ms, measured "
@@ -222,5 +243,6 @@ def test_the_closed_loop_is_predicted_and_its_knee_found(servers: dict) -> None:
     print(f"knee predicted {load.knee_users():.1f}, found {knee}; noise {fit.aa_noise(found):.1%}")
     assert knee is not None and abs(users.index(int(knee.load)) - users.index(near)) <= 1
     noise = fit.aa_noise(found) or 0.0
-    for name, limit in (("E2E", 0.15), ("TPOT", 0.20), ("TTFT", 0.25)):
+    for name, limit in (("E2E", 0.20), ("TPOT", 0.20), ("TTFT", 0.40)):
         assert median(map(abs, errors[name])) < max(limit, 2 * noise), name
+    assert 2 * median(map(abs, errors["TTFT"])) < median(map(abs, unshared))
