@@ -14,7 +14,7 @@ import bisect
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from turbo_lab.core.errors import UsageError, did_you_mean
 from turbo_lab.core.host import repository_root
 
 DEFAULT = "smollm2-cpu"
+LONGEST_S = 1e6  # Of one step or one token, eleven days: more is a time in a wrong unit.
 _COSTS = (
     "fixed_s", "prefill_token_s", "prefill_context_s", "decode_sequence_s", "context_token_s",
     "request_s",
@@ -79,9 +80,10 @@ class Calibration:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UsageError(f"calibration {self.name!r}: {name} is {value!r}, not a number")
-            if not 0 <= value < math.inf:
+            if not 0 <= value <= LONGEST_S:
                 raise UsageError(
-                    f"calibration {self.name!r}: {name} is {value}; allowed: 0 or more"
+                    f"calibration {self.name!r}: {name} is {value}; allowed: 0 to {LONGEST_S:,.0f} "
+                    "seconds"
                 )
         for name in _COUNTS:
             value = getattr(self, name)
@@ -94,7 +96,8 @@ class Calibration:
         if knots and (knots[0] != (0.0, 0.0) or len(knots) < 2 or not _ascending(knots)):
             raise UsageError(
                 f"calibration {self.name!r}: decode_knots are {list(knots)[:4]}; they begin with "
-                "(0, 0), and sequences rise from knot to knot while seconds never fall"
+                f"(0, 0), and sequences rise from knot to knot while seconds never fall, up to "
+                f"{LONGEST_S:,.0f}"
             )
         if self.fixed_s + self.prefill_token_s <= 0 or self.fixed_s + self.decode_s(1) <= 0:
             raise UsageError(f"calibration {self.name!r}: a step would take no time")
@@ -136,6 +139,14 @@ class Calibration:
             + self.context_token_s * context_tokens
         )
 
+    def scaled(self, factor: float) -> Calibration:
+        """The same engine on a machine where all takes ``factor`` times as long."""
+        if not 0 < factor < math.inf:
+            raise UsageError(f"factor is {factor}; allowed: a finite number above 0")
+        costs = {name: getattr(self, name) * factor for name in _COSTS}
+        knots = tuple((count, seconds * factor) for count, seconds in self.decode_knots)
+        return replace(self, **costs, decode_knots=knots)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
         out = asdict(self)
@@ -172,7 +183,7 @@ class Calibration:
 
 def _ascending(knots: tuple[tuple[float, float], ...]) -> bool:
     return all(
-        low < high < math.inf and a <= b < math.inf for (low, a), (high, b) in pairwise(knots)
+        low < high < math.inf and a <= b <= LONGEST_S for (low, a), (high, b) in pairwise(knots)
     )
 
 

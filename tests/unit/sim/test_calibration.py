@@ -219,8 +219,10 @@ def test_json_round_trip_and_monotonous_costs(costs, steps):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"fixed_s": -1.0}, "fixed_s is -1.0; allowed: 0 or more"),
+        ({"fixed_s": -1.0}, "fixed_s is -1.0; allowed: 0 to 1,000,000"),
         ({"fixed_s": float("nan")}, "fixed_s is nan"),
+        ({"fixed_s": 1e300}, "fixed_s is 1e\\+300; allowed: 0 to 1,000,000"),
+        ({"decode_knots": [[0, 0], [4, 1e300]]}, "up to 1,000,000"),
         ({"fixed_s": "fast"}, "not a number"),
         ({"blocks": 0}, "blocks is 0"),
         ({"blocks": 1.5}, "whole number"),
