@@ -63,7 +63,7 @@ def collectives(
     from turbo_lab.core.errors import UsageError
     from turbo_lab.parallel import sweep
 
-    sweep.check_kind(kind)
+    kind = sweep.check_kind(kind)
     if not 2 <= ranks <= 8 or iterations < 1 or warm_up < 0:
         raise UsageError(
             f"--ranks {ranks}, --iterations {iterations}, --warm-up {warm_up}; allowed: 2 to 8 "

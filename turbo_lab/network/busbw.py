@@ -15,12 +15,15 @@ from turbo_lab.core.errors import UsageError, did_you_mean
 SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 WHOLE = ("broadcast", "reduce", "sendrecv")
 KINDS = ("all_reduce", *SHARED, *WHOLE)
-_OTHER_SPELLINGS = {"alltoall": "all_to_all"}
+NCCL_TESTS_NAMES = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+}  # fmt: skip
 
 
 def collective_kind(name: str) -> str:
-    """The kind's name as used here; nccl-tests' ``alltoall`` is accepted too. Raises UsageError."""
-    kind = _OTHER_SPELLINGS.get(name, name)
+    """The kind's name as used here; nccl-tests' (``alltoall``) is accepted too. UsageError."""
+    kind = NCCL_TESTS_NAMES.get(name, name)
     if kind not in KINDS:
         raise UsageError(f"There is no collective {name!r}.{did_you_mean(name, list(KINDS))}")
     return kind

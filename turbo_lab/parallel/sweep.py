@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from turbo_lab.core.errors import UnmeasuredError, UsageError, did_you_mean
 from turbo_lab.core.units import GiB, KiB, MiB
-from turbo_lab.network.busbw import algbw, busbw
+from turbo_lab.network.busbw import NCCL_TESTS_NAMES, algbw, busbw
 
 if TYPE_CHECKING:
     from turbo_lab.parallel.comm import Comm
@@ -160,10 +160,14 @@ def table_text(kind: str, rows: Sequence[Row]) -> str:
 
 
 def check_kind(kind: str) -> str:
-    """The kind itself. Raises UsageError for one that the sweep does not run."""
-    if kind not in KINDS:
+    """The kind as used here; nccl-tests' names (``alltoall``) are taken too.
+
+    Raises UsageError for one that the sweep does not run.
+    """
+    name = NCCL_TESTS_NAMES.get(kind, kind)
+    if name not in KINDS:
         raise UsageError(f"There is no collective {kind!r} to sweep.{did_you_mean(kind, [*KINDS])}")
-    return kind
+    return name
 
 
 class _Bench:

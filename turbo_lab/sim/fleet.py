@@ -15,6 +15,7 @@ from turbo_lab.sim.routers import Router
 Watch = Callable[["Fleet"], None]
 Action = Callable[[int], None]
 Control = Callable[["Fleet"], None]
+MOST_REPLICAS = 10_000  # At the start; a router looks at each for every request.
 
 
 class Pool:
@@ -62,8 +63,8 @@ class Fleet:
         keep_steps: bool = False,
         watch: Watch | None = None,
     ) -> None:
-        if replicas < 1:
-            raise UsageError(f"{replicas} replicas; allowed: 1 or more")
+        if not 1 <= replicas <= MOST_REPLICAS:
+            raise UsageError(f"{replicas} replicas; allowed: 1 to {MOST_REPLICAS:,}")
         self.engine = engine
         self.now_fs = self.last_fs = self.paid_fs = 0
         self.in_flight = self.moving = self.migrations = self.restarts = self._order = 0

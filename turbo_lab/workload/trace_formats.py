@@ -19,7 +19,7 @@ from turbo_lab.workload.trace_request import TraceRequest
 MOST_TOKENS = 2**31 - 1
 MOST_BLOCKS = 1 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-Parse = Callable[[Any], TraceRequest]
+Parse = Callable[[Any], TraceRequest | None]  # None: a row that is no request; it is skipped.
 
 
 class BadValueError(ValueError):
@@ -116,10 +116,13 @@ def _burstgpt(columns: Sequence[str]) -> Parse:
     )
     session = columns.index("Session ID") if "Session ID" in columns else None
 
-    def parse(cells: list[str]) -> TraceRequest:
+    def parse(cells: list[str]) -> TraceRequest | None:
+        tokens = whole("Request tokens", cells[prompt], least=0)
+        if not tokens:  # The published files have such rows; no engine takes an empty prompt.
+            return None
         return TraceRequest(
             seconds("Timestamp", cells[when]),
-            whole("Request tokens", cells[prompt], least=1),
+            tokens,
             whole("Response tokens", cells[reply], least=0),
             tenant=cells[model],
             session="" if session is None else cells[session],

@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +18,13 @@ from turbo_lab.workload.trace_request import TraceRequest
 
 LONGEST_LINE = 16 << 20  # characters; the longest prompts of Qwen-Bailian need 100,000
 _SHOWN = 80
+
+
+@dataclass
+class Skipped:
+    """Rows of a file that are no requests (a prompt of no token), in the latest reading of it."""
+
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -31,12 +38,14 @@ class TraceFile:
         format: a name of ``trace_formats.FORMAT_NAMES``; ``auto`` goes by the columns.
         sort: put an unsorted trace in order of arrival (it is then read into memory as a whole).
         limit: read only so many requests, from the start of the file.
+        skipped: rows that were left out while it was read.
     """
 
     path: Path
     format: str = "auto"
     sort: bool = False
     limit: int | None = None
+    skipped: Skipped = field(default_factory=Skipped, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse a limit that leaves no request."""
@@ -48,7 +57,8 @@ class TraceFile:
         rows = self._sorted() if self.sort else self._in_order()
         first = next(rows, None)
         if first is None:
-            raise UsageError(f"{self.path} has no requests.")
+            told = f" ({self.skipped.rows} rows without a prompt)" if self.skipped.rows else ""
+            raise UsageError(f"{self.path} has no requests{told}.")
         start_s = first.arrival_s
         yield replace(first, arrival_s=0.0)
         for row in rows:
@@ -63,8 +73,10 @@ class TraceFile:
             return _Rows(self.path, self.format, file).format
 
     def _raw(self) -> Iterator[tuple[int, TraceRequest]]:
+        self.skipped.rows = 0
         with _Readable(self.path) as file:
-            yield from islice(_Rows(self.path, self.format, file).requests(), self.limit)
+            found = _Rows(self.path, self.format, file, skipped=self.skipped).requests()
+            yield from islice(found, self.limit)
 
     def _sorted(self) -> Iterator[TraceRequest]:
         return iter(sorted((row for _, row in self._raw()), key=lambda row: row.arrival_s))
@@ -154,8 +166,10 @@ class _Readable:
 class _Rows:
     """Rows of one open file, with their line numbers."""
 
-    def __init__(self, path: Path, wanted: str, file: IO[str]) -> None:
-        self.path, self.line = path, 0
+    def __init__(
+        self, path: Path, wanted: str, file: IO[str], *, skipped: Skipped | None = None
+    ) -> None:
+        self.path, self.line, self.skipped = path, 0, skipped or Skipped()
         self.lines = self._lines(file)
         self.first = next((line for line in self.lines if line.strip()), "")
         self.start = self.line
@@ -183,7 +197,14 @@ class _Rows:
             yield line
 
     def requests(self) -> Iterator[tuple[int, TraceRequest]]:
-        """(line, request), blank lines left out."""
+        """(line, request), blank lines left out; rows that are no requests are counted."""
+        for line, request in self._rows():
+            if request is None:
+                self.skipped.rows += 1
+            else:
+                yield line, request
+
+    def _rows(self) -> Iterator[tuple[int, TraceRequest | None]]:
         if self.format.kind == "jsonl":
             yield self.start, self._request(self.first)
             for line in self.lines:
@@ -194,7 +215,7 @@ class _Rows:
                 if cells:
                     yield self.line, self._parsed(cells, ",".join(cells))
 
-    def _request(self, line: str) -> TraceRequest:
+    def _request(self, line: str) -> TraceRequest | None:
         return self._parsed(self._object(line), line)
 
     def _object(self, line: str) -> dict[str, Any]:
@@ -206,7 +227,7 @@ class _Rows:
             raise self._bad(line, "no JSON object")
         return found
 
-    def _parsed(self, row: Any, text: str) -> TraceRequest:
+    def _parsed(self, row: Any, text: str) -> TraceRequest | None:
         try:
             return self.parse(row)
         except BadValueError as error:

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from turbo_lab.cli import main as cli
 from turbo_lab.core.errors import UnmeasuredError, UsageError
 from turbo_lab.network.busbw import busbw
-from turbo_lab.parallel.sweep import KINDS, SIZES, parse_sizes, sweep_rows, table_text, whole_size
+from turbo_lab.parallel.sweep import (
+    KINDS,
+    SIZES,
+    check_kind,
+    parse_sizes,
+    sweep_rows,
+    table_text,
+    whole_size,
+)
 
 
 def measured(size: int, *times: float, wrong: int = 0) -> list[dict[str, object]]:
@@ -25,6 +33,14 @@ def test_the_slowest_rank_counts() -> None:
 def test_elements_are_counted_as_in_nccl_tests() -> None:
     for kind, count in (("all_gather", 256), ("all_to_all", 256), ("broadcast", 1024)):
         assert sweep_rows(kind, [measured(4096, 1.0)] * 4)[0].count == count
+
+
+def test_names_of_nccl_tests_are_taken_too() -> None:
+    found = [check_kind(name) for name in ("allreduce", "allgather", "reducescatter", "alltoall")]
+    assert found == ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+    assert [check_kind(kind) for kind in KINDS] == [*KINDS]
+    with pytest.raises(UsageError, match="all_to_all"):
+        check_kind("alltoal")
 
 
 def test_different_sizes_are_no_measurement() -> None:

@@ -138,6 +138,17 @@ def test_drawn_traces_are_like_their_source(name):
         assert ours["ideal_prefix_hit_rate"] == pytest.approx(hit, abs=0.025)
 
 
+def test_the_code_model_keeps_what_its_notes_say():
+    notes = " ".join(trace_model("azure-2023-code").notes)
+    assert "4.6 to 5.0" in notes and "93 to 122" in notes
+    drawn = [
+        trace_statistics(SyntheticTrace(trace_model("azure-2023-code"), 25_000, seed=seed))
+        for seed in (0, 3)
+    ]
+    assert all(4.55 < one["interarrival_cv"] < 5.1 for one in drawn)
+    assert all(92 < one["dispersion"]["60"] < 122.5 for one in drawn)
+
+
 def test_prompts_of_a_session_share_a_prefix_and_nothing_else():
     requests = list(SyntheticTrace(trace_model("mooncake-conversation"), 3000, seed=2))
     first_of: dict[int, TraceRequest] = {}

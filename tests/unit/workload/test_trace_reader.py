@@ -61,6 +61,20 @@ def test_burstgpt_with_and_without_sessions(tmp_path):
     assert row == TraceRequest(0.0, 906, 446, tenant="GPT-4", session="1722ac82")
 
 
+def test_burstgpt_rows_without_a_prompt_are_skipped_and_counted(tmp_path):
+    text = BURST_HEAD + "5,GPT-4,0,0,0,API log\n6,GPT-4,9,1,10,API log\n7,GPT-4,0,3,3,API log\n"
+    trace = TraceFile(written(tmp_path, text))
+    for _ in range(2):  # counted anew each time
+        assert list(trace) == [TraceRequest(0.0, 9, 1, tenant="GPT-4")]
+        assert trace.skipped.rows == 2
+    empty = BURST_HEAD + "5,GPT-4,0,0,0,API log\n"
+    with pytest.raises(UsageError, match=r"no requests \(1 rows without a prompt\)"):
+        list(TraceFile(written(tmp_path, empty)))
+    negative = BURST_HEAD + "5,GPT-4,-1,0,0,API log\n"
+    with pytest.raises(UsageError, match="Request tokens is '-1'"):
+        list(TraceFile(written(tmp_path, negative)))
+
+
 def test_mooncake_counts_in_milliseconds_and_blocks_of_512(tmp_path):
     row = {"timestamp": 27482, "input_length": 1025, "output_length": 52, "hash_ids": [46, 47, 9]}
     path = written(tmp_path, lines([row, {**row, "timestamp": 30535}]), "m.jsonl")
