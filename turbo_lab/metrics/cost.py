@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from turbo_lab.core.errors import UsageError
 from turbo_lab.metrics.metric import Quantity
 from turbo_lab.metrics.summary import Summary
 
 MILLION = 1_000_000
 SECONDS_PER_HOUR = 3600
+JOULES_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True)
+class PowerModel:
+    """Power of one replica in W: ``busy_w`` while it computes, ``idle_w`` while it is up and waits.
+
+    ``idle_w`` None: nobody gave it; then only a range of energies is known. ``source``: where the
+    figures come from. Real power between the two follows the load within a step, which this leaves
+    out.
+    """
+
+    busy_w: float
+    idle_w: float | None = None
+    source: str = "given"
+
+    def __post_init__(self) -> None:
+        """Refuse powers that no machine has."""
+        if not 0 < self.busy_w < math.inf:
+            raise UsageError(f"busy_w is {self.busy_w}; allowed: a finite number above 0")
+        if self.idle_w is not None and not 0 <= self.idle_w <= self.busy_w:
+            raise UsageError(f"idle_w is {self.idle_w}; allowed: 0 to busy_w = {self.busy_w}")
+
+    def energy_j(self, *, busy_s: float, up_s: float) -> float | None:
+        """``busy_w * busy_s + idle_w * (up_s - busy_s)``; None where idle_w is unknown."""
+        if self.idle_w is None:
+            return None
+        return self.busy_w * busy_s + self.idle_w * max(0.0, up_s - busy_s)
+
+    def range_j(self, *, busy_s: float, up_s: float) -> tuple[float, float]:
+        """Least and most energy: idle replicas draw nothing, or as much as busy ones."""
+        return self.busy_w * busy_s, self.busy_w * max(busy_s, up_s)
 
 
 def cost_per_million_tokens(
@@ -39,7 +74,7 @@ def energy_per_million_tokens(summary: Summary, *, energy_j: float) -> Quantity:
         "energy_per_million_output_tokens",
         "kWh per million output tokens",
         f"{energy_j:g} J over the run / delivered output tokens",
-        energy_j / 3.6e6,
+        energy_j / JOULES_PER_KWH,
     )
 
 

@@ -10,6 +10,7 @@ from turbo_lab.metrics.timeline import Attempt, Timeline
 from turbo_lab.sim.clock import to_s
 from turbo_lab.sim.job import Job
 from turbo_lab.sim.step_log import reply_chunks
+from turbo_lab.workload.trace_stats import NO_BLOCKS
 
 
 @dataclass
@@ -24,6 +25,7 @@ class SimResult:
         duration_s: simulated seconds from the first send to the last token.
         prompt_tokens, hit_tokens: prompt tokens, and those found in a prefix cache at the first
             admission.
+        told_blocks: whether any request told its prompt blocks; else nothing can be found.
         replica_s: simulated seconds that replicas were up, summed: what is paid for.
         busy_s: simulated seconds that replicas computed, summed.
         jobs: finished requests with their token times, where kept.
@@ -37,6 +39,7 @@ class SimResult:
     duration_s: float = 0.0
     prompt_tokens: int = 0
     hit_tokens: int = 0
+    told_blocks: bool = False
     preemptions: int = 0
     migrations: int = 0
     restarts: int = 0
@@ -51,8 +54,10 @@ class SimResult:
 
     @property
     def prefix_hit_rate(self) -> float | None:
-        """Share of prompt tokens found in a prefix cache; None without prompts."""
-        return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else None
+        """Share of prompt tokens found in a prefix cache; None where no request told its blocks."""
+        if not self.told_blocks or not self.prompt_tokens:
+            return None
+        return self.hit_tokens / self.prompt_tokens
 
     @property
     def throughput_tok_s(self) -> float | None:
@@ -85,6 +90,7 @@ class SimResult:
             "output_tokens": self.metrics.output_tokens,
             "throughput_tok_s": self.throughput_tok_s,
             "prefix_hit_rate": self.prefix_hit_rate,
+            "prefix_hit_note": None if self.told_blocks else NO_BLOCKS,
             "preemptions": self.preemptions,
             "migrations": self.migrations,
             "restarts": self.restarts,
@@ -94,6 +100,7 @@ class SimResult:
             if self.metrics.slo and self.duration_s
             else None,
             "replica_s": self.replica_s,
+            "busy_s": self.busy_s,
             "busy_share": self.busy_s / self.replica_s if self.replica_s else None,
         }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from turbo_lab.core.errors import UsageError
+from turbo_lab.metrics.cost import PowerModel
 from turbo_lab.sim.engine import Engine
 from turbo_lab.sim.fleet import Control
 from turbo_lab.sim.result import SimResult
@@ -96,6 +97,49 @@ def fewest_replicas(
         if shares[-1] >= attain:
             return count, shares
     return None, shares
+
+
+def at_equal_service(
+    load: Load,
+    engine: Engine,
+    *,
+    replicas: Mapping[str, int | None],
+    slo: Mapping[str, float],
+    seed: int = 0,
+) -> dict[str, SimResult]:
+    """Each router with its own number of replicas; one without a number is left out."""
+    return {
+        router: simulate(load, engine, replicas=count, router=router, slo=slo, seed=seed)
+        for router, count in replicas.items()
+        if count
+    }
+
+
+def energy_rows(
+    runs: Mapping[str, SimResult],
+    *,
+    idle_shares: Sequence[float],
+    power: PowerModel | None = None,
+) -> Iterator[dict[str, float | str | None]]:
+    """One row per run: what a request costs in replica-seconds, and in energy.
+
+    The energy is in seconds of a busy replica's power, for each ratio of idle to busy power,
+    ``(busy time + ratio * idle time) / requests``; in joules too where the power is known.
+    """
+    for name, run in runs.items():
+        idle_s, count = max(0.0, run.replica_s - run.busy_s), run.completed
+        row: dict[str, float | str | None] = {
+            "router": name,
+            "SLO met": run.slo_attainment,
+            "busy": run.busy_s / run.replica_s,
+            "replica-seconds": run.replica_s / count,
+        }
+        for share in idle_shares:
+            row[f"energy, idle {share:.0%}"] = (run.busy_s + share * idle_s) / count
+        if power is not None:
+            energy = power.energy_j(busy_s=run.busy_s, up_s=run.replica_s)
+            row["energy [J]"] = None if energy is None else energy / count
+        yield row
 
 
 def tenant_waits(run: SimResult, *, percent: float) -> dict[str, float]:

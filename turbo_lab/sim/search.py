@@ -18,6 +18,7 @@ from turbo_lab.workload.trace_reader import TraceFile
 from turbo_lab.workload.trace_request import TraceRequest
 
 LIMITS = ("max_sequences", "max_batched_tokens", "blocks")
+ROW_VERSION = 2  # Of what a row holds; a journal of other rows is refused.
 OPTIONS = ("replicas", "router", "policy", *LIMITS)
 
 
@@ -97,6 +98,7 @@ def search(
         "trace": str(trace.path), "format": trace.format, "limit": trace.limit, "speed": speed,
         "calibration": engine.calibration.to_dict(), "slo": dict(slo), "seed": seed,
         "prefix_cache": engine.prefix_cache, "size_bytes": _size_bytes(trace.path),
+        "row_version": ROW_VERSION,
     }  # fmt: skip
     journal = None if folder is None else Path(folder) / "search.jsonl"
     found = run_tasks(
@@ -142,9 +144,11 @@ def simulate_task(task: SearchTask) -> dict[str, Any]:
     facts = found.to_dict()
     kept = (
         "requests", "completed", "refused", "slo_attainment", "goodput_req_s", "throughput_tok_s",
-        "prefix_hit_rate", "preemptions", "replica_s", "busy_share", "wall_s",
+        "prefix_hit_rate", "prefix_hit_note", "preemptions", "output_tokens", "replica_s", "busy_s",
+        "busy_share", "wall_s",
     )  # fmt: skip
     out = {name: facts[name] for name in kept}
+    out["skipped_rows"] = task.trace.skipped.rows
     for name in ("ttft", "tpot", "e2e"):
         out |= {f"{name}_p{p}_s": facts[f"{name}_s"][f"p{p}"] for p in (50, 99)}
     return out

@@ -82,6 +82,8 @@ def _run(fleet: Fleet, trace: Iterable[TraceRequest], result: SimResult, *, keep
     def jobs() -> Iterator[Job]:
         for index, request in enumerate(_read(trace, result)):
             job = Job(request, index)
+            if request.block_ids:
+                result.told_blocks = True
             if keep:
                 job.bursts = []
             if not first:

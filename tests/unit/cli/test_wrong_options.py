@@ -46,6 +46,24 @@ def test_calibrate_tells_an_impossible_address(url: str, tmp_path: Path) -> None
     assert "http://HOST:PORT" in str(done.exception)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("--replicas", "100000"), "100000 replicas; allowed: 1 to 10,000"),
+     (("--accelerator", "h100"), "accelerator is 'h100'"),
+     (("--idle-w", "5"), "--busy-w or --accelerator"),
+     (("--busy-w", "5", "--idle-w", "6"), "idle_w is 6.0; allowed: 0 to busy_w"),
+     (("--busy-w", "-5"), "busy_w is -5.0"),
+     (("--busy-w", "5", "--devices", "0"), "0 devices"),
+     (("--price-per-hour", "nan"), "--price-per-hour nan")],
+)  # fmt: skip
+def test_simulate_refuses_fleets_and_powers_that_cannot_be(
+    options: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,8,2\n")
+    assert said in refused("simulate", "run", "--trace", str(trace), *options)
+
+
 @pytest.mark.parametrize("late", ["1e16", "1e300"])
 def test_times_in_a_wrong_unit_are_told(late: str, tmp_path: Path) -> None:
     trace = tmp_path / "t.csv"

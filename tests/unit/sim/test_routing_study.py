@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from turbo_lab.core.errors import UsageError
+from turbo_lab.metrics.cost import PowerModel
 from turbo_lab.sim.calibration import Calibration
 from turbo_lab.sim.engine import Engine
 from turbo_lab.sim.routing_study import (
     Policy,
+    at_equal_service,
     at_rate,
+    energy_rows,
     fewest_replicas,
     policy_rows,
     saturation_req_s,
@@ -61,3 +64,22 @@ def test_each_tenant_has_its_own_wait():
     fair = {"fair": Policy("random", own_queue="fair")}
     run = side_by_side(at_rate(LOAD, 10.0), ENGINE, replicas=1, policies=fair)["fair"]
     assert tenant_waits(run, percent=50) == pytest.approx({"a": SERVICE_S, "b": SERVICE_S})
+
+
+def test_energy_at_equal_service_counts_idle_replicas():
+    load = at_rate(LOAD, 25.0)
+    runs = at_equal_service(
+        load, ENGINE, replicas={"random": 4, "least-requests": 2, "round-robin": None},
+        slo={"ttft": 1.0},
+    )  # fmt: skip
+    assert [*runs] == ["random", "least-requests"]
+    rows = {row["router"]: row for row in energy_rows(
+        runs, idle_shares=(0.0, 0.5, 1.0), power=PowerModel(100.0, 50.0)
+    )}  # fmt: skip
+    for row in rows.values():
+        none, half, full = (row[f"energy, idle {p}%"] for p in (0, 50, 100))
+        assert none == pytest.approx(SERVICE_S) and full == pytest.approx(row["replica-seconds"])
+        assert half == pytest.approx((none + full) / 2)
+        assert row["energy [J]"] == pytest.approx(100 * half)
+    assert rows["random"]["energy [J]"] > 1.3 * rows["least-requests"]["energy [J]"]
+    assert "energy [J]" not in next(energy_rows(runs, idle_shares=(0.2,)))

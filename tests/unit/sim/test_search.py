@@ -112,12 +112,39 @@ def test_run_prints_the_promised_keys(trace, tmp_path):
     facts = json.loads(out)
     assert code == 0 and facts["requests"] == facts["completed"] == 200
     assert facts["slo"] == {"ttft": 0.2, "tpot": 0.1} and 0 <= facts["slo_attainment"] <= 1
-    for name in ("wall_s", "requests_per_s", "throughput_tok_s", "prefix_hit_rate", "preemptions"):
+    for name in ("wall_s", "requests_per_s", "throughput_tok_s", "preemptions"):
         assert facts[name] is not None
+    assert facts["prefix_hit_rate"] is None and facts["prefix_hit_note"].startswith("unmeasured")
     for name in ("ttft_s", "tpot_s", "e2e_s"):
         assert {"p50", "p90", "p95", "p99", "mean"} <= set(facts[name])
     _, text = run("run", *given)
     assert "TTFT" in text and "requests/s" in text
+
+
+def test_energy_and_money_come_with_their_source_or_the_reason(trace, tmp_path):
+    given = ("--trace", trace, "--calibration", tmp_path / "cal.json", "--replicas", 2, "--json")
+    facts = json.loads(run("run", *given)[1])
+    assert facts["energy_per_request_j"] is None and "--accelerator" in facts["energy_note"]
+    assert facts["cost_per_request"] is None and "--price-per-hour" in facts["cost_note"]
+    power = ("--accelerator", "h100-sxm5-80gb", "--devices", 2)
+    facts = json.loads(run("run", *given, *power, "--price-per-hour", 7.2)[1])
+    assert facts["power"]["busy_w"] == 1400 and "data sheet" in facts["power"]["source"]
+    low, high = facts["energy_range_per_request_j"]
+    assert facts["energy_per_request_j"] is None and "--idle-w" in facts["energy_note"]
+    assert facts["cost_per_request"] == pytest.approx(facts["replica_s"] * 0.002 / 200)
+    facts = json.loads(run("run", *given, *power, "--idle-w", 100)[1])
+    assert low < facts["energy_per_request_j"] < high
+    _, text = run("run", *given[:-1], *power, "--idle-w", 100)
+    assert "energy" in text and "J a request" in text
+
+
+def test_a_search_tells_energy_and_money_of_every_row(trace, tmp_path):
+    _, out = run("search", "--trace", trace, "--calibration", tmp_path / "cal.json", "--slo",
+                 "ttft=9", "--replicas", "1,3", "--workers", 1, "--busy-w", 300, "--idle-w", 60,
+                 "--price-per-hour", 2, "--json")  # fmt: skip
+    one, three = sorted(json.loads(out)["rows"], key=lambda row: row["replicas"])
+    assert three["energy_per_request_j"] > one["energy_per_request_j"] > 0
+    assert three["cost_per_request"] > one["cost_per_request"] > 0
 
 
 def test_a_faster_replay_waits_longer(trace, tmp_path):
@@ -142,7 +169,7 @@ def test_the_search_command_answers_with_its_exit_code(trace, tmp_path):
 @pytest.mark.parametrize(("words", "message"), [
     (["--router", "nearest"], "round-robin"), (["--policy", "lifo"], "fcfs"),
     (["--slo", "ttft"], "NAME=VALUE"), (["--slo", "itl=1"], "itl"),
-    (["--slo", "ttft=x"], "seconds"), (["--replicas", "0"], "1 or more"),
+    (["--slo", "ttft=x"], "seconds"), (["--replicas", "0"], "1 to 10,000"),
     (["--speed", "0"], "above 0"), (["--blocks", "0"], "blocks"),
     (["--calibration", "no-such"], "no-such"), (["--format", "xml"], "xml"),
 ])  # fmt: skip

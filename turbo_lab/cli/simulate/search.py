@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turbo_lab.cli.simulate.shared import (
+    AcceleratorName,
     AsJson,
+    BusyW,
     CalibrationName,
+    Devices,
     Format,
+    IdleW,
     Limit,
     PrefixCache,
+    Price,
     Seed,
     Slo,
     Sort,
     Speed,
     Trace,
+    check_price,
     make_engine,
     parse_slo,
     percent,
@@ -43,9 +49,11 @@ def search(
     blocks: Values = None,
     calibration: CalibrationName = None,
     prefix_cache: PrefixCache = True,
-    price_per_hour: Annotated[
-        float | None, typer.Option(help="Price of one replica, for the cost of the run.")
-    ] = None,
+    price_per_hour: Price = None,
+    accelerator: AcceleratorName = None,
+    devices: Devices = 1,
+    busy_w: BusyW = None,
+    idle_w: IdleW = None,
     format: Format = "auto",
     sort: Sort = False,
     limit: Limit = None,
@@ -67,10 +75,13 @@ def search(
       turbo-lab simulate search --trace conv.csv --slo ttft=1.0,tpot=0.1 --replicas 1,2,3,4\n
       turbo-lab simulate search --trace conv.csv --slo ttft=1 --router random,prefix-aware --out s
     """
+    from turbo_lab.sim.energy import cost_facts, energy_facts, power_model
     from turbo_lab.sim.search import search as run_search
     from turbo_lab.workload.trace_reader import TraceFile
 
-    _check(workers, price_per_hour)
+    _check(workers)
+    check_price(price_per_hour)
+    power = power_model(name=accelerator, devices=devices, busy_w=busy_w, idle_w=idle_w)
     asked = {
         "replicas": replicas, "router": router, "policy": policy, "max_sequences": max_sequences,
         "max_batched_tokens": max_batched_tokens, "blocks": blocks,
@@ -81,9 +92,8 @@ def search(
         TraceFile(trace, format, sort, limit), engine, options=options, slo=parse_slo(slo),
         attain=attain, speed=speed, seed=seed, folder=out, backend=backend, workers=workers,
     )  # fmt: skip
-    if price_per_hour is not None:
-        for row in found.rows:
-            row["cost"] = row["replica_s"] / 3600 * price_per_hour
+    for row in found.rows:
+        row |= {**energy_facts(row, power), **cost_facts(row, price_per_hour)}
     if as_json:
         typer.echo(json.dumps({"attain": attain, "best": found.best, "rows": found.rows}, indent=1))
     else:
@@ -91,13 +101,11 @@ def search(
     raise typer.Exit(0 if found.best else 1)
 
 
-def _check(workers: int | None, price_per_hour: float | None) -> None:
+def _check(workers: int | None) -> None:
     from turbo_lab.core.errors import UsageError
 
     if workers is not None and workers < 1:
         raise UsageError(f"--workers {workers}; allowed: 1 or more")
-    if price_per_hour is not None and not 0 <= price_per_hour < float("inf"):
-        raise UsageError(f"--price-per-hour {price_per_hour}; allowed: a finite number from 0")
 
 
 def parse_values(name: str, text: str) -> list[Any]:
@@ -119,8 +127,9 @@ def parse_values(name: str, text: str) -> list[Any]:
 def found_text(found: Found, names: list[str]) -> str:
     """A table, cheapest first, and the answer."""
     figures = ["replica_s", "slo_attainment", "ttft_p99_s", "tpot_p99_s", "throughput_tok_s"]
-    if found.rows and "cost" in found.rows[0]:
-        figures.insert(1, "cost")
+    for name in ("energy_per_request_j", "cost_per_request", "cost"):
+        if found.rows and found.rows[0].get(name) is not None:
+            figures.insert(1, name)
     head = [*names, *figures, "meets"]
     rows = [
         [*(short(row[n]) for n in names), *(short(row[n]) for n in figures),

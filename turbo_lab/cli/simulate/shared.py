@@ -31,6 +31,13 @@ Blocks = Annotated[int | None, typer.Option(help="KV blocks (default: the calibr
 Sequences = Annotated[int | None, typer.Option("--max-sequences", help="Most running requests.")]
 Budget = Annotated[int | None, typer.Option("--max-batched-tokens", help="Token budget of a step.")]
 PrefixCache = Annotated[bool, typer.Option(help="Share cached prompt blocks.")]
+AcceleratorName = Annotated[
+    str | None, typer.Option("--accelerator", help="Data sheet whose power limit a busy one draws.")
+]
+Devices = Annotated[int, typer.Option(help="Accelerators of one replica.")]
+BusyW = Annotated[float | None, typer.Option("--busy-w", help="Power of a busy one in W.")]
+IdleW = Annotated[float | None, typer.Option("--idle-w", help="Power of one that waits in W.")]
+Price = Annotated[float | None, typer.Option(help="Price of one replica, for the cost of the run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 EXACT_UP_TO = 1_000_000
 
@@ -75,3 +82,24 @@ def short(value: Any) -> str:
 
 def percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
+
+
+def check_price(price_per_hour: float | None) -> None:
+    """Raises UsageError for a price that is none."""
+    from turbo_lab.core.errors import UsageError
+
+    if price_per_hour is not None and not 0 <= price_per_hour < float("inf"):
+        raise UsageError(f"--price-per-hour {price_per_hour}; allowed: a finite number from 0")
+
+
+def spending(facts: dict[str, Any]) -> list[str]:
+    """Lines about energy and money, where they were asked for."""
+    lines = []
+    if facts["power"]:
+        low, high = facts["energy_range_per_request_j"] or (None, None)
+        known = facts["energy_per_request_j"]
+        told = f"{short(known)} J" if known is not None else f"{short(low)} to {short(high)} J"
+        lines.append(f"energy {told} a request ({facts['power']['source']})")
+    if facts["cost_per_request"] is not None:
+        lines.append(f"cost {short(facts['cost'])}, {short(facts['cost_per_request'])} a request")
+    return lines
