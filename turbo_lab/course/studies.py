@@ -1,16 +1,18 @@
-"""The stored record of a whole study (``turbo-lab study NAME``), as a table for a lesson."""
+"""Stored records that a lesson quotes: of a whole study, as a table, and of another notebook."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turbo_lab.core.errors import RecordError
+from turbo_lab.core.errors import RecordError, UnmeasuredError
+from turbo_lab.course.replay import Recorded
 from turbo_lab.experiment.arms import observed
 from turbo_lab.records import store
-from turbo_lab.records.schema import Record
+from turbo_lab.records.schema import Measurement, Prediction, Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +68,49 @@ class StoredStudy:
         if data is None:
             raise RecordError(f"the record of {self.record.study!r} has no {name!r}: not a study")
         return data
+
+
+@dataclass(frozen=True)
+class StoredNotebook:
+    """What another notebook has measured, wherever that was; quote ``label`` beside its numbers."""
+
+    record: Record
+
+    @property
+    def label(self) -> str:
+        """``recorded on <machine>, <date>``."""
+        return Recorded(self.record).label
+
+    def measured(self, name: str) -> float:
+        """A measurement of that run. Raises UnmeasuredError where it has no number."""
+        return self._value(name, self.record.measurements)
+
+    def predicted(self, name: str) -> float:
+        """A prediction of that run. Raises UnmeasuredError where it has no number."""
+        return self._value(name, self.record.predictions)
+
+    def observed(self, name: str) -> Any:
+        """An observation of that run. Raises UnmeasuredError where it has none."""
+        data = observed(self.record, name)
+        if data is None:
+            raise UnmeasuredError(f"the record of {self.record.study} has no {name}")
+        return data
+
+    def _value(self, name: str, rows: Sequence[Measurement] | Sequence[Prediction]) -> float:
+        for row in rows:
+            if row.name == name and row.value is not None:
+                return row.value
+        raise UnmeasuredError(f"the record of {self.record.study} has no number for {name}")
+
+
+def stored_notebook(
+    notebook: str, *, effort: str = "quick", folder: str | Path | None = None
+) -> StoredNotebook:
+    """The stored record of a notebook (``"06"``), of that effort where there is one.
+
+    Raises RecordError naming the missing path and how to make it.
+    """
+    return StoredNotebook(store.load(store.find(f"nb{notebook}", effort=effort, folder=folder)))
 
 
 def stored_study(name: str, *, folder: str | Path | None = None) -> StoredStudy:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from turbo_lab.core.errors import RecordError
-from turbo_lab.course.studies import StoredStudy, stored_study
+from turbo_lab.core.errors import RecordError, UnmeasuredError
+from turbo_lab.course.studies import StoredStudy, stored_notebook, stored_study
 from turbo_lab.experiment.measured import measurement
 from turbo_lab.experiment.study import load_study, study_names
 from turbo_lab.records import store
@@ -69,3 +69,22 @@ def test_stored_studies_are_those_described_in_data(name: str) -> None:
     assert len(comparisons) == len(described.values) - 1
     for one in comparisons:  # A difference is the varied setting's, or there is none.
         assert one["attributable"] or one["verdict"] == "no difference shown"
+
+
+def test_another_notebooks_numbers_come_with_their_place_and_date() -> None:
+    stored = stored_notebook("06")
+    record = stored.record
+    first = next(m for m in record.measurements if m.value is not None)
+    assert stored.measured(first.name) == first.value
+    assert stored.predicted(record.predictions[0].name) == record.predictions[0].value
+    assert stored.observed("steps_fp32")[0]["phase"] == "decode"
+    assert stored.label.startswith("recorded on ") and record.created_at[:10] in stored.label
+
+
+def test_what_another_notebook_has_not_measured_is_no_number(tmp_path: Path) -> None:
+    stored = stored_notebook("06")
+    for ask in (stored.measured, stored.predicted, stored.observed):
+        with pytest.raises(UnmeasuredError, match="nb06 has no .*speed_of_light"):
+            ask("speed_of_light")
+    with pytest.raises(RecordError, match="turbo-lab run 06"):
+        stored_notebook("06", folder=tmp_path)
