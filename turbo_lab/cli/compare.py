@@ -37,22 +37,27 @@ def compare(
     report: Annotated[
         Path | None, typer.Option(help="Write an HTML page with the forest plot here.")
     ] = None,
+    gate: Annotated[
+        bool, typer.Option("--gate", help="For CI: exit code 1 unless better or no difference.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Compare two runs by one metric: what differs, by how much, and whether the cause is known.
 
     Verdicts: better, worse, no difference shown, cannot tell, no data. The
     exit code is 0 whatever the verdict says, 1 when a record is missing or
-    damaged, 2 for wrong use. Runs are made by turbo-lab bench --out DIR; a
-    folder of five starts a side tells more than one run a side. Two runs of
-    one configuration (no --declared) show how far equal runs differ: the
-    noise floor.
+    damaged, 2 for wrong use. With --gate, for CI, it is 1 also for worse,
+    cannot tell and no data: what cannot be told has not passed. Runs are
+    made by turbo-lab bench --out DIR; a folder of five starts a side tells
+    more than one run a side. Two runs of one configuration (no --declared)
+    show how far equal runs differ: the noise floor.
 
     Examples:\n
       turbo-lab compare runs/a1 runs/a2 --metric ttft\n
       turbo-lab compare runs/a runs/b --declared dtype --metric tpot\n
       turbo-lab compare runs/a runs/b --declared dtype --report runs/a-b.html\n
-      turbo-lab compare runs/a runs/b --declared max_num_seqs --json
+      turbo-lab compare runs/a runs/b --declared max_num_seqs --json\n
+      turbo-lab compare runs/main runs/branch --metric throughput --gate
     """
     from turbo_lab.experiment import compare as comparing
     from turbo_lab.experiment.arms import load_arm
@@ -68,11 +73,16 @@ def compare(
     if as_json:
         data = comparison_text.comparison_to_json(found)
         typer.echo(json.dumps(data, indent=1, ensure_ascii=False))
-        return
-    for line in comparison_text.comparison_lines(found):
-        typer.echo(line)
-    if report is not None:
-        typer.echo(f"Report: {report}")
+    else:
+        for line in comparison_text.comparison_lines(found):
+            typer.echo(line)
+        if report is not None:
+            typer.echo(f"Report: {report}")
+    if gate and not found.passes_gate:
+        typer.echo(f"gate: failed ({found.verdict})", err=as_json)
+        raise typer.Exit(1)
+    if gate:
+        typer.echo(f"gate: passed ({found.verdict})", err=as_json)
 
 
 def _write_report(found: Comparison, path: Path) -> None:

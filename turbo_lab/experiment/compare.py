@@ -58,8 +58,15 @@ class Comparison:
     arms: tuple[str, str] = ("A", "B")
     stored: str | None = field(default=None, compare=False)
 
+    @property
+    def passes_gate(self) -> bool:
+        """Whether a regression gate lets B through: what cannot be told has not passed."""
+        return self.verdict in ("better", "no difference shown")
+
     def changes_of(self, name: str) -> tuple[Any, Any]:
-        """Both values of a changed setting, wherever it shows."""
+        """Both values of a changed setting, wherever it shows; its own name first."""
+        if name in self.changes:
+            return self.changes[name]
         return next(v for k, v in self.changes.items() if _matches(k, name))
 
 
@@ -91,6 +98,7 @@ def compare(
     declared = ALIASES.get(declared or "", declared)
     changes, known = changed_settings(a, b, objectives=name.base == "goodput_req_s")
     changed, followed = _fold(changes, declared, follows)
+    changes = _without_parts(changes, declared)
     left, right = samples(a, name), samples(b, name)
     found, one_start = _difference(left, right), min(left.starts, right.starts) < 2
     key = noise.floor_key(a.records[0], metric=str(name), unit=left.unit)
@@ -130,7 +138,22 @@ def changed_settings(
 
 
 def _matches(name: str, wanted: str) -> bool:
-    return name == wanted or settings.leaf(name) == settings.leaf(wanted)
+    """The setting itself, wherever it shows, or a part of it (``speculative_config.method``)."""
+    same = name == wanted or settings.leaf(name) == settings.leaf(wanted)
+    return same or _is_part(name, wanted)
+
+
+def _is_part(name: str, wanted: str) -> bool:
+    return settings.leaf(wanted) in map(settings.leaf, name.split(".")[:-1])
+
+
+def _without_parts(
+    changes: dict[str, tuple[Any, Any]], declared: str | None
+) -> dict[str, tuple[Any, Any]]:
+    """The changes without the parts of the declared setting, where it is there as a whole."""
+    if declared is None or not any(settings.leaf(k) == settings.leaf(declared) for k in changes):
+        return changes
+    return {k: v for k, v in changes.items() if not _is_part(k, declared)}
 
 
 def _matches_any(names: set[str], wanted: str) -> bool:

@@ -117,6 +117,8 @@ def _output_length(e: Evidence) -> Gate:
 
 
 def _input_length(e: Evidence) -> Gate:
+    if e.plan.workload.texts:
+        return _gate("input length", None, "the prompts are given texts: no length was asked for")
     pairs = asked.input_lengths(e.plan, e.good)
     if not pairs:
         return _gate("input length", None, "the server does not count prompt tokens")

@@ -137,6 +137,8 @@ class BenchPlan:
             own["arrivals"] = None
         if self.workload.trace:
             own |= {"arrivals": "trace", "input_tokens": None, "output_tokens": None}
+        if self.workload.texts:
+            own["input_tokens"] = None
         return {**own, **self._further(), **limits, **self.declared}
 
     def _further(self) -> dict[str, Any]:

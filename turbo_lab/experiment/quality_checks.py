@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from turbo_lab.core.errors import UsageError, did_you_mean
@@ -52,8 +52,13 @@ def mentions(text: str, word: str) -> bool:
     return re.search(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", text, re.I) is not None
 
 
+def mentions_any(text: str, words: Sequence[str]) -> bool:
+    """One of ``words`` occurs in ``text``, as ``mentions`` means it."""
+    return any(mentions(text, word) for word in words)
+
+
 def _contains_any(rule: Rule, reply: str) -> str | None:
-    if any(mentions(reply, word) for word in rule["any"]):
+    if mentions_any(reply, rule["any"]):
         return None
     return f"none of {', '.join(rule['any'])} in the reply"
 

@@ -56,6 +56,8 @@ def build_requests(plan: BenchPlan, *, dialect: Dialect, tokenizer: Tokenizer | 
 def _prompt(
     plan: BenchPlan, index: int, slot: Slot, maker: TextMaker, prefixes: dict[str, str]
 ) -> str:
+    if plan.workload.texts:
+        return plan.workload.texts[index]
     later = index % plan.workload.turns > 0
     around = maker.dialect.turn_tokens if later else maker.dialect.template_tokens
     asked = slot.input_tokens - (around or 0.0)
@@ -89,8 +91,8 @@ def _request(plan: BenchPlan, index: int, slot: Slot, prompt: str, dialect: Dial
 
 def require_context(plan: BenchPlan, *, context_tokens: int | None) -> None:
     """Raise UsageError where a request would not fit into the model's context (None: unknown)."""
-    if context_tokens is None:
-        return
+    if context_tokens is None or plan.workload.texts:
+        return  # Given texts are counted by the server alone, and it refuses what does not fit.
     totals = _totals(plan.slots(), plan.workload.turns)
     worst = max(range(len(totals)), key=totals.__getitem__)
     if totals[worst] > context_tokens:

@@ -53,13 +53,13 @@ def shown(value: Any) -> str:
     return "not set" if value is None else str(value)
 
 
-def forest(comparisons: Sequence[Comparison]) -> str:
-    """The forest plot as HTML."""
+def forest(comparisons: Sequence[Comparison], *, names: Sequence[str] | None = None) -> str:
+    """The forest plot as HTML. ``names`` of the rows replace what was compared in each."""
     metrics = {(c.metric, c.lower_is_better) for c in comparisons}
     one, lower = next(iter(metrics)) if len(metrics) == 1 else ("", None)
     rows = [
-        ForestRow(label(c, metric=not one), c.effect, c.interval, c.noise_floor, c.verdict)
-        for c in comparisons
+        ForestRow(name or label(c, metric=not one), c.effect, c.interval, c.noise_floor, c.verdict)
+        for c, name in zip(comparisons, names or [""] * len(comparisons), strict=True)
     ]
     caption = (
         "Difference of the medians with its 95 % bootstrap interval; the grey band is what two "

@@ -5,6 +5,7 @@ Only lengths and memberships; the words are made where a tokenizer is known.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -73,6 +74,8 @@ class Workload:
         tenants: see ``Tenant``; mixed at random in exact numbers.
         trace: arrivals and lengths of the requests (``random`` only); ``trace_name`` says whence,
             ``trace_speed`` how many times as fast it is replayed.
+        texts: the prompts themselves, each asked once, in this order (``random`` only); their
+            lengths are what they are, so no input length is asked for.
     """
 
     kind: Kind = "random"
@@ -84,6 +87,7 @@ class Workload:
     trace: tuple[TraceRow, ...] = ()
     trace_name: str | None = None
     trace_speed: float = 1.0
+    texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse options that do not belong to the kind, and impossible values."""
@@ -112,6 +116,8 @@ class Workload:
         }  # fmt: skip
         if self.kind != "random":
             out["workload"] = self.kind
+        if self.texts:
+            out["texts"] = hashlib.sha256(repr(self.texts).encode()).hexdigest()[:16]
         for tenant in self.tenants:
             values = asdict(tenant)
             name = values.pop("name")
@@ -126,6 +132,8 @@ class Workload:
         plain = Slot(input_tokens, output_tokens)
         if self.trace:
             return _trace_slots(self.trace, count)
+        if self.texts and count > len(self.texts):
+            raise UsageError(f"there are {len(self.texts)} texts, not {count}; ask for fewer")
         if self.kind == "shared-prefix":
             return _prefix_slots(self, count, plain)
         if self.kind == "multi-turn":
@@ -138,6 +146,7 @@ class Workload:
         """JSON form; the rows of a trace as lists."""
         out = {f.name: getattr(self, f.name) for f in fields(self)}
         out["tenants"] = [asdict(t) for t in self.tenants]
+        out["texts"] = list(self.texts)
         out["trace"] = [[r.arrival_s, r.prompt_tokens, r.output_tokens] for r in self.trace]
         return out
 
@@ -148,7 +157,8 @@ class Workload:
             raise UsageError(f"the workload has unknown fields {unknown}")
         tenants = tuple(t if isinstance(t, Tenant) else Tenant(**t) for t in raw.get("tenants", ()))
         trace = tuple(r if isinstance(r, TraceRow) else TraceRow(*r) for r in raw.get("trace", ()))
-        return cls(**{**raw, "tenants": tenants, "trace": trace})
+        texts = tuple(raw.get("texts", ()))
+        return cls(**{**raw, "tenants": tenants, "trace": trace, "texts": texts})
 
 
 # Options that mean something only with one kind: (name, kind, least useful value).
@@ -169,6 +179,8 @@ def _check_kind(workload: Workload) -> None:
             raise UsageError(f"{name} belongs to workload {kind}, not to {workload.kind}")
     if (workload.kind == "tenants") != bool(workload.tenants):
         raise UsageError("workload tenants needs tenants, and no other has them")
+    if workload.texts and (workload.kind != "random" or workload.trace):
+        raise UsageError("texts are whole prompts; they go with random, and without a trace")
     if workload.trace and workload.kind != "random":
         raise UsageError(f"a trace has its own lengths; it goes with random, not {workload.kind}")
 
