@@ -44,13 +44,13 @@ def test_each_turn_holds_the_conversation_so_far_with_the_servers_replies():
 def test_turns_never_overlap_and_think_time_passes_between_them():
     with MockServer(QUICK) as server:
         runs = run_open_loop(
-            [talk("a", think_s=0.1), talk("b")], base_url=server.base_url, schedule_s=[0.0, 0.02]
+            [talk("a", think_s=0.5), talk("b")], base_url=server.base_url, schedule_s=[0.0, 0.02]
         )
     first = runs[:3]
     for before, after in itertools.pairwise(first):
-        assert after.scheduled_s == pytest.approx(before.closed_s + 0.1)
-        assert after.sent_s >= before.closed_s + 0.1
-        assert 0 <= dispatch_lag_s(after) < 0.1
+        assert after.scheduled_s == pytest.approx(before.closed_s + 0.5)
+        assert after.sent_s >= before.closed_s + 0.5
+        assert 0 <= dispatch_lag_s(after) < 2
     assert runs[3].sent_s < runs[2].sent_s, "the other conversation does not wait"
 
 

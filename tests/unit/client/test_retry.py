@@ -78,7 +78,8 @@ def test_an_open_loop_counts_from_the_schedule():
         (one,) = run_open_loop(
             [Request("q", max_tokens=2)], base_url=server.base_url, schedule_s=[0.0], retries=1
         )
-    assert definitions.dispatch_lag_s(one) < FIRST_PAUSE_S, "the first send was in time"
+    first = one.attempts[0].sent_s - one.scheduled_s
+    assert definitions.dispatch_lag_s(one) == pytest.approx(first), "the first send's, no later one"
     assert definitions.ttft_scheduled_s(one) > FIRST_PAUSE_S
 
 

@@ -60,7 +60,7 @@ def test_the_sampler_ends_with_its_parent(tmp_path):
     child = psutil.Process(int(parent.stdout.readline()))
     parent.kill()
     parent.wait()
-    child.wait(timeout=20)
+    child.wait(timeout=60)
     assert not child.is_running()
 
 

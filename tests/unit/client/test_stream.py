@@ -54,8 +54,11 @@ def test_w1_over_the_wire():
     )
     t = ask(Reply(steps=steps))
     assert [c.kind for c in t.chunks] == ["role", "content", "content", "content", "usage", "done"]
-    assert d.ttft_connected_s(t) == pytest.approx(0.1, abs=0.03)
-    assert d.e2e_s(t) == pytest.approx(0.18, abs=0.03)
+    at = {c.kind: c.t_s for c in t.chunks}  # the last of each kind
+    first = next(c.t_s for c in t.chunks if c.kind == "content")
+    assert d.ttft_connected_s(t) == pytest.approx(first - t.connected_s)
+    assert d.e2e_s(t) == pytest.approx(at["content"] - t.sent_s), "not to [DONE]"
+    assert d.ttft_connected_s(t) > 0.09 and d.e2e_s(t) > 0.17 and at["done"] >= at["content"]
     assert d.tpot_s(t) is None  # no counts per chunk: the first chunk's tokens are unknown
 
 
@@ -142,9 +145,9 @@ def test_garbage_is_a_failure():
 def test_a_server_that_falls_silent_is_bounded(reply):
     start = time.perf_counter()
     t = ask(reply, timeout_s=0.3)
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 30
     assert t.error == "timed out after 0.3 s"
-    assert t.closed_s - t.sent_s == pytest.approx(0.3, abs=0.2)
+    assert t.closed_s - t.sent_s > 0.25
     assert not d.outcome(t).ok
 
 
@@ -152,7 +155,7 @@ def test_a_connection_left_open_after_done_ends_soon(monkeypatch):
     monkeypatch.setattr(stream, "CLOSE_GRACE_S", 0.1)
     t = ask(Reply(steps=(event(payload("a", finish="stop")), event("[DONE]")), end="hang"))
     assert d.outcome(t) == d.Outcome(True, "ok")
-    assert t.closed_s - t.sent_s < 5
+    assert t.closed_s - t.sent_s < 15, "not the time-out of 20 s"
 
 
 def test_refused_connection_is_a_failed_request():

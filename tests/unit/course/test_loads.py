@@ -38,7 +38,7 @@ class Accountant:
 
 @pytest.fixture
 def server() -> Iterator[Accountant]:
-    speech = Speech(ttft_s=0.01, gap_s=0.05, tokens=3)  # long beside a busy machine's delays
+    speech = Speech(ttft_s=0.01, gap_s=0.1, tokens=3)  # long beside a busy machine's delays
     with MockServer(Script(replies=(Reply(speech=speech),), slots=2)) as mock:
         yield Accountant(mock)
 

@@ -229,7 +229,7 @@ def started(make_course, notebook_of, tmp_path):
         command = [sys.executable, "-c", SCRIPT, str(course.folder), str(tmp_path / "out")]
         process = subprocess.Popen(command, start_new_session=True)
         running.append(process)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (pids.exists() and len(pids.read_text().split()) == 2):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
@@ -241,7 +241,7 @@ def started(make_course, notebook_of, tmp_path):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def gone(pids: list[int], within_s: float = 15) -> bool:
+def gone(pids: list[int], within_s: float = 60) -> bool:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         alive = [p for p in pids if psutil.pid_exists(p)]
@@ -284,8 +284,8 @@ def test_a_second_ctrl_c_kills_a_kernel_that_does_not_listen(started, tmp_path):
 def test_a_killed_runner_leaves_no_kernel_and_no_false_success(started, tmp_path):
     process, pids = started(POLITE)
     process.kill()
-    process.wait(timeout=10)
-    assert gone(pids[:1], within_s=30)
+    process.wait(timeout=60)
+    assert gone(pids[:1], within_s=60)
     os.kill(pids[1], signal.SIGKILL) if psutil.pid_exists(pids[1]) else None
     folder = rundir.RunFolder(tmp_path / "out")
     assert rundir.read_summary(folder).status == "running"

@@ -16,6 +16,7 @@ from turbo_lab.engines.mock_process import MockProcess
 from turbo_lab.engines.mock_script import Reply, Script, Speech, Step, event, payload, split
 from turbo_lab.engines.mock_server import MockServer, load_script
 
+EARLY_S, LATE_S = 1e-3, 1.0  # rounding, and how late a busy machine may wake the mock up
 BODY = json.dumps(
     {"messages": [{"role": "user", "content": "two words"}], "max_tokens": 3}
 ).encode()
@@ -27,7 +28,7 @@ def post(port: int, body: bytes = BODY, *, request_id: str = "x") -> bytes:
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-request-id: {request_id}\r\n"
         f"content-length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(head.encode() + body)
         got = b""
         while not got.endswith(b"0\r\n\r\n"):
@@ -35,6 +36,14 @@ def post(port: int, body: bytes = BODY, *, request_id: str = "x") -> bytes:
                 break
             got += block
         return got
+
+
+def wait_until(condition, timeout_s: float = 60.0) -> bool:
+    """Poll; whether the condition came to hold."""
+    deadline = time.monotonic() + timeout_s
+    while not (met := condition()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return bool(met)
 
 
 def port_of(server: MockServer | MockProcess) -> int:
@@ -50,19 +59,23 @@ def test_speech_follows_the_request_and_the_log_has_the_times():
     assert entry.request_id == "x" and entry.end == "close"
     sends = entry.content_s()
     assert len(sends) == 3
-    assert sends[0] - entry.received_s == pytest.approx(0.05, abs=0.02)
-    assert sends[2] - sends[0] == pytest.approx(0.04, abs=0.02)
+    for number, sent in enumerate(sends):
+        late_s = sent - entry.received_s - (0.05 + 0.02 * number)
+        assert -EARLY_S < late_s < LATE_S
     assert sends[2] <= entry.ended_s
 
 
 @pytest.mark.alone
 def test_times_do_not_drift_over_many_chunks():
+    """A hundred late wake-ups must not add up. The best of some runs: other work only adds."""
     body = json.dumps({"prompt": "x", "max_tokens": 100}).encode()
     with MockServer(Script(replies=(Reply(speech=Speech(ttft_s=0, gap_s=0.002)),))) as server:
-        post(port_of(server), body)
-        sends = server.log[0].content_s()
-    assert len(sends) == 100
-    assert sends[-1] - sends[0] == pytest.approx(99 * 0.002, abs=0.03)
+        for _ in range(8):
+            post(port_of(server), body)
+        runs = [(entry.received_s, entry.content_s()) for entry in server.log]
+    assert {len(sends) for _, sends in runs} == {100}
+    lasted = [sends[-1] - received for received, sends in runs]
+    assert -EARLY_S < min(lasted) - 99 * 0.002 < 0.03
 
 
 def test_prefill_grows_with_the_prompt():
@@ -70,7 +83,7 @@ def test_prefill_grows_with_the_prompt():
     with MockServer(script) as server:
         post(port_of(server))
         entry = server.log[0]
-    assert entry.content_s()[0] - entry.received_s == pytest.approx(0.04, abs=0.02)
+    assert -EARLY_S < entry.content_s()[0] - entry.received_s - 0.04 < LATE_S
 
 
 def test_replies_come_in_turn_and_by_match():
@@ -123,10 +136,8 @@ def test_a_client_that_leaves_is_noted():
     with MockServer(Script(replies=(Reply(head_after_s=None),))) as server:
         with socket.create_connection(("127.0.0.1", port_of(server))) as connection:
             connection.sendall(b"POST /v1/completions HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}")
-            time.sleep(0.1)
-        deadline = time.monotonic() + 5
-        while server.log[0].end is None and time.monotonic() < deadline:
-            time.sleep(0.01)
+            assert wait_until(lambda: server.log)
+        assert wait_until(lambda: server.log[0].end)
         assert server.log[0].end == "client left"
 
 
@@ -135,11 +146,11 @@ def test_stop_closes_hanging_connections_and_can_be_repeated():
     server.start()
     connection = socket.create_connection(("127.0.0.1", port_of(server)))
     connection.sendall(b"POST /v1/completions HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}")
-    time.sleep(0.1)
+    assert wait_until(lambda: server.log)
     started = time.monotonic()
     server.stop()
     server.stop()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     connection.close()
     with pytest.raises(EngineError, match="not running"):
         _ = server.base_url
@@ -215,12 +226,14 @@ def test_process_ends_with_its_parent():
         "s = MockProcess(); s.start(); print(s.base_url, flush=True); os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    url, deadline = done.stdout.strip(), time.monotonic() + 10
+    url = done.stdout.strip()
     assert url.startswith("http://127.0.0.1:")
-    while time.monotonic() < deadline:
+
+    def gone() -> bool:
         try:
             http_get(url, "/health", timeout_s=1)
         except OSError:
-            return
-        time.sleep(0.05)
-    pytest.fail("the mock outlived its parent")
+            return True
+        return False
+
+    assert wait_until(gone), "the mock outlived its parent"

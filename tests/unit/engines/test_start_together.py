@@ -18,6 +18,8 @@ from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
 from turbo_lab.engines.pool import ServerPool, pool_session, start_together
 
+PATIENCE_S = 0.5  # how long a start waits for two others to run beside it
+
 
 @pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
@@ -28,7 +30,9 @@ def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         with seen.lock:
             seen.now += 1
             seen.most = max(seen.most, seen.now)
-        time.sleep(0.05)
+        until = time.monotonic() + PATIENCE_S
+        while seen.most < 3 and time.monotonic() < until:
+            time.sleep(0.005)
         with seen.lock:
             seen.now -= 1
         if args.model == "bad":

@@ -12,6 +12,7 @@ import pytest
 
 from turbo_lab.core import host
 from turbo_lab.core.errors import EngineError, MissingDependencyError, UsageError
+from turbo_lab.core.processes import process_token
 from turbo_lab.engines import vllm_bench, vllm_cli
 from turbo_lab.engines.vllm_bench import BenchResult, parse_result, per_run, run_bench
 
@@ -113,17 +114,19 @@ def test_a_silent_tool_is_an_error(tool: Any) -> None:
 
 
 def test_a_hanging_tool_is_ended_with_its_children(tool: Any, tmp_path: Path) -> None:
-    mark = tmp_path / "child-lives"
-    child = f"import time; time.sleep(1.5); open({str(mark)!r}, 'w')"
+    mark = tmp_path / "child"
     tool(
-        "import subprocess, sys, time\n"
-        f"subprocess.Popen([sys.executable, '-c', {child!r}])\n"
-        "print('waiting', flush=True); time.sleep(60)"
+        "import pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"pathlib.Path({str(mark)!r}).write_text(str(child.pid))\n"
+        "print('waiting', flush=True); time.sleep(600)"
     )
-    with pytest.raises(EngineError, match=r"(?s)not done within 0\.8 s.*waiting"):
-        ask(["a"], timeout_s=0.8)
-    time.sleep(1.5)
-    assert not mark.exists()
+    with pytest.raises(EngineError, match=r"(?s)not done within 3 s.*waiting"):
+        ask(["a"], timeout_s=3)
+    deadline = time.monotonic() + 60
+    while (living := process_token(int(mark.read_text()))) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert living is None
 
 
 @pytest.mark.parametrize("wrong", [{"output_tokens": 0}, {"concurrency": 0}, {"prompts": []}])

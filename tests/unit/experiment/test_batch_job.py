@@ -28,7 +28,8 @@ def tasks(count: int) -> list[Task]:
 
 def job(script: Script, folder: Path, count: int = 6, **more: float) -> tuple[JobReport, int]:
     """The report, and how many requests the server saw."""
-    options = {"concurrency": 3, "timeout_s": 0.4, "pause_s": 0.0, **more}
+    silent = SILENT in script.replies
+    options = {"concurrency": 3, "timeout_s": 2.0 if silent else 30.0, "pause_s": 0.0, **more}
     with MockServer(script) as server:
         report = run_job(tasks(count), base_url=server.base_url, folder=folder, **options)
         return report, len(server.log)
@@ -98,7 +99,7 @@ def test_what_may_pass() -> None:
 def test_the_naive_job_overwrites_answers(tmp_path: Path) -> None:
     requests = [t.request for t in tasks(6)]
     with MockServer(Script(replies=(QUICK,))) as server:
-        report = run_naive(requests, base_url=server.base_url, folder=tmp_path, timeout_s=5)
+        report = run_naive(requests, base_url=server.base_url, folder=tmp_path, timeout_s=30)
     assert report.answered == 6 and report.files <= 2 and report.overwritten >= 4
     assert "t0" not in (tmp_path / "job.log").read_text()
 
@@ -106,11 +107,11 @@ def test_the_naive_job_overwrites_answers(tmp_path: Path) -> None:
 def test_the_naive_job_repeats_what_cannot_pass_and_times_out_in_the_queue(tmp_path: Path) -> None:
     requests = [t.request for t in tasks(6)]
     with MockServer(Script(replies=(REFUSED,))) as server:
-        refused = run_naive(requests, base_url=server.base_url, folder=tmp_path / "a", timeout_s=5)
+        refused = run_naive(requests, base_url=server.base_url, folder=tmp_path / "a", timeout_s=30)
     assert refused.sent == 12 and refused.answered == 0
-    slow = Reply(speech=Speech(ttft_s=0.1, gap_s=0.01, tokens=3))
+    slow = Reply(speech=Speech(ttft_s=0.2, gap_s=0.01, tokens=3))
     with MockServer(Script(replies=(slow,), slots=1)) as server:
         where = {"base_url": server.base_url}
-        queued = run_naive(requests, folder=tmp_path / "b", timeout_s=0.2, attempts=1, **where)
-        right = run_job(tasks(6), folder=tmp_path / "c", concurrency=1, timeout_s=1.0, **where)
+        queued = run_naive(requests, folder=tmp_path / "b", timeout_s=0.4, attempts=1, **where)
+        right = run_job(tasks(6), folder=tmp_path / "c", concurrency=1, timeout_s=30.0, **where)
     assert queued.answered < 3 and len(right.done) == 6 and right.sent == 6

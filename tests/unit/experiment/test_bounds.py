@@ -40,7 +40,7 @@ def test_a_server_that_turns_bad_after_the_first_request(tmp_path, reply, reason
             server.base_url, out=tmp_path, options=quick_options(),
             plan=quick_plan(requests=8, concurrency=8, timeout_s=1.0, warmup=0),
         )  # fmt: skip
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60
     assert not run.evidence.good
     gate = next(g for g in run.record.gates if g.name == "failures")
     assert gate.passed is False and reason in gate.detail
@@ -52,9 +52,9 @@ def test_a_server_that_never_answers_costs_a_bounded_time(tmp_path):
         start = time.monotonic()
         run = run_bench(
             server.base_url, out=tmp_path, options=quick_options(),
-            plan=quick_plan(requests=2000, concurrency=4, timeout_s=0.5, warmup=0),
+            plan=quick_plan(requests=2000, concurrency=4, timeout_s=1.0, warmup=0),
         )  # fmt: skip
-        assert time.monotonic() - start < 25
+        assert time.monotonic() - start < 120
     assert "16 requests in a row got no answer" in str(run.problem)
     assert not run.record.complete and len(run.evidence.timelines) < 50
 
@@ -66,7 +66,7 @@ def test_a_page_that_trickles_meets_the_deadline():
         assert ask.get(Target(server.base_url), "/v1/nothing", timeout_s=1.0) is None
         assert ask.get_json(Target(server.base_url), "/metrics") is None
         assert ask.get(Target("http://127.0.0.1:9"), "/") is None
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20, "the whole page takes 30 s"
         assert ask.reachable(Target(server.base_url))
     assert not ask.reachable(Target("http://127.0.0.1:9"), timeout_s=0.5)
 

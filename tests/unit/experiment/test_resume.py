@@ -44,7 +44,7 @@ def listen_to_interrupts() -> None:
 
 
 def wait_for_rows(folder, count, process) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         path = folder / REQUESTS_NAME
         if path.exists() and path.read_bytes().count(b'"request"') >= count:
@@ -65,7 +65,7 @@ def test_a_killed_client_loses_nothing_and_the_resumed_run_has_no_duplicates(tmp
         client = start(server.base_url, folder)
         wait_for_rows(folder, 5, client)
         client.send_signal(how)
-        out, err = client.communicate(timeout=30)
+        out, err = client.communicate(timeout=120)
         saved = load_run(folder)
         count = len(saved.timelines)
         assert 5 <= count < 40, (out, err)
@@ -75,7 +75,7 @@ def test_a_killed_client_loses_nothing_and_the_resumed_run_has_no_duplicates(tmp
             assert not record.complete and saved.sessions[0].end == "interrupted"
             assert f"{count} of 40" in record.gates[0].detail
         again = start(server.base_url, folder, "--resume")
-        out, err = again.communicate(timeout=60)
+        out, err = again.communicate(timeout=120)
     assert again.returncode == 0, err
     assert sorted(numbers(folder)) == list(range(40)), "each request once"
     result = json.loads(out)
@@ -123,13 +123,13 @@ def limit_files() -> None:
 def test_a_full_disk_ends_the_run_with_its_reason_and_keeps_what_was_measured(tmp_path):
     with MockServer(SLOW) as server:
         client = start(server.base_url, tmp_path / "run", preexec_fn=limit_files)
-        _, err = client.communicate(timeout=60)
+        _, err = client.communicate(timeout=120)
         assert client.returncode == 1
         assert "could not be extended" in err and "--resume" in err
         count = len(load_run(tmp_path / "run").timelines)
         assert 5 < count < 40
         again = start(server.base_url, tmp_path / "run", "--resume")
-        again.communicate(timeout=60)
+        again.communicate(timeout=120)
     assert again.returncode == 0 and sorted(numbers(tmp_path / "run")) == list(range(40))
 
 

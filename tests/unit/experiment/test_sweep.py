@@ -77,9 +77,11 @@ def test_a_server_that_does_not_start_is_a_failure_with_its_reason(tmp_path):
 
 
 def test_load_is_varied_on_a_running_server_and_has_a_curve(tmp_path):
-    with MockServer(speech()) as server:
+    """Whole rounds of a slow server, so that each load has twice the power of the one before."""
+    with MockServer(speech(3.0)) as server:
         result = run_sweep(
-            plan(key="concurrency", values=(1, 2, 4), restarts=1, metric="e2e"),
+            plan(key="concurrency", values=(1, 2, 4), restarts=1, metric="e2e",
+                 plan=quick_plan(requests=8, concurrency=8, warmup=0)),
             launch=running(server.base_url, model="mock"), out=tmp_path,
             options=quick_options(), store_floor=False,
         )  # fmt: skip

@@ -40,7 +40,7 @@ class Cache:
         self.held[block, layer] = np.array(data)
 
 
-def wait_for(condition: Any, *, what: str, timeout_s: float = 20.0) -> None:
+def wait_for(condition: Any, *, what: str, timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, what

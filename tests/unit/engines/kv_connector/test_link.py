@@ -32,7 +32,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sender(kit: Any, log: Path) -> Iterator[KvSender]:
-    one = KvSender(KvStore(limit_bytes=1 << 20), note=journal(log), idle_s=5.0).start()
+    one = KvSender(KvStore(limit_bytes=1 << 20), note=journal(log), idle_s=30.0).start()
     one.store.put(kit.prefix("p"))
     yield one
     one.close()
@@ -40,7 +40,7 @@ def sender(kit: Any, log: Path) -> Iterator[KvSender]:
 
 def wanted(sender: KvSender, **changes: Any) -> Wanted:
     host, port = sender.address
-    base = Wanted("r1", host, port, "p", 0, 3, GEOMETRY, deadline_s=20.0, idle_s=5.0)
+    base = Wanted("r1", host, port, "p", 0, 3, GEOMETRY, deadline_s=60.0, idle_s=30.0)
     return replace(base, **changes)
 
 
