@@ -1,0 +1,1 @@
+"""Faults put into real servers on purpose, and taken out again."""
