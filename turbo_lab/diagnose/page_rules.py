@@ -161,9 +161,9 @@ def _errors(page: Page, limits: Limits) -> Finding | None:
     failed = sum(reasons.get(name, 0.0) for name in ("abort", "error"))
     total, where = sum(reasons.values()), "vllm:request_success_total"
     web = _answers(page)
-    broken = sum(count for status, count in web.items() if status[:1] in "45")
-    if web and broken / sum(web.values()) > (failed / total if total else 0.0):
-        failed, total, where = broken, sum(web.values()), "http_requests_total"
+    broken, answered = sum(n for s, n in web.items() if s[:1] in "45"), sum(web.values())
+    if answered and broken / answered > (failed / total if total else 0.0):
+        failed, total, where = broken, answered, "http_requests_total"
     if failed < limits.failed_requests or failed < limits.failed_share * total:
         return None
     return _say(page, "error_rate", f"{failed:.0f} of {total:.0f} requests failed ({where})", where)

@@ -135,3 +135,8 @@ def test_samples_without_a_value_or_a_bound_are_left_out():
     )  # fmt: skip
     assert page_findings(found) == [] and found.total("running") is None
     assert found.buckets("ttft") == [(float("inf"), 5.0)]
+
+
+def test_nothing_answered_between_two_readings_is_no_error():
+    one = page('http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 9.0')
+    assert page_findings(between(one, one)) == []
