@@ -65,9 +65,9 @@ def run(*arguments: str, env: dict[str, str] | None = None):
     return CliRunner().invoke(build_app("serve"), ["serve", *arguments], env=env)
 
 
-def test_every_row_is_there_once_in_order_whatever_is_given(monkeypatch):
+def test_every_row_is_there_once_in_order_whatever_is_given(monkeypatch, tmp_path):
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
-    plan = VllmArgs.make(model="acme/none")
+    plan = VllmArgs.make(model=str(tmp_path))
     with serving({"/v1/models": 200}) as (url, _):
         for rows in (checklist(plan), checklist(url=url), checklist(plan, url=url)):
             assert [row.id for row in rows] == list(CHECKS)
@@ -142,9 +142,9 @@ def test_a_rate_limit_shows_in_a_burst_and_its_absence_too():
         assert len(seen) == 10
 
 
-def test_what_a_server_answers_goes_before_what_its_arguments_promise(monkeypatch):
+def test_what_a_server_answers_goes_before_what_its_arguments_promise(monkeypatch, tmp_path):
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
-    promised = VllmArgs.make(model="acme/none", env=(("VLLM_API_KEY", KEY),))
+    promised = VllmArgs.make(model=str(tmp_path), env=(("VLLM_API_KEY", KEY),))
     assert statuses(checklist(promised))["api_key"] == "ok"
     with serving({"/v1/models": 200}) as (url, _):
         assert statuses(checklist(promised, url=url))["api_key"] == "warn"
