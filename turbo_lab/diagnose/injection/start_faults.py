@@ -132,12 +132,18 @@ def _unchanged(ward: Ward) -> VllmArgs:
 
 
 def _fault(
-    name: str, changed: str, cause: str, change: Change, prepare: Prepare = _nothing
+    name: str,
+    changed: str,
+    cause: str,
+    change: Change,
+    prepare: Prepare = _nothing,
+    *,
+    symptom: str = "the server does not start",
 ) -> Fault:
     inject = functools.partial(
         failed_start, name=name.replace(" ", "-"), cause=cause, change=change, prepare=prepare
     )
-    return Fault(name, changed, "the server does not start", (cause,), "start", inject,
+    return Fault(name, changed, symptom, (cause,), "start", inject,
                  ("engine_died",))  # fmt: skip
 
 
@@ -151,7 +157,8 @@ START_FAULTS = (
     _fault("port in use", "the port: another process listens on it", "port_in_use", _unchanged,
            taken_port),
     _fault("full disk", "the cache folder: a disk without space", "disk_full", _unchanged,
-           functools.partial(small_folder, where="cache", size_bytes=64 * 1024, full=True)),
+           functools.partial(small_folder, where="cache", size_bytes=64 * 1024, full=True),
+           symptom="it starts, slower each time"),
     _fault("small shared memory", "/dev/shm: one MiB, as in a container",
            "shared_memory_too_small", _unchanged,
            functools.partial(small_folder, where="/dev/shm", size_bytes=1 << 20, full=False)),
