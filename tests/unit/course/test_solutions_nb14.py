@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turbo_lab.course.solutions import nb14
+from turbo_lab.metrics.cost import PowerModel
 from turbo_lab.sim.clock import run_fs
 from turbo_lab.sim.job import Job
 from turbo_lab.sim.routers import PowerOfTwo, PrefixAware
@@ -52,3 +53,14 @@ def test_replicas(rate: float, saturation: float, share: float) -> None:
     count = nb14.replicas_needed(rate, saturation, share)
     assert count * saturation * share >= rate * (1 - 1e-9)
     assert count == 1 or (count - 1) * saturation * share < rate * (1 + 1e-9)
+
+
+@given(
+    st.floats(1, 1e3), st.floats(0, 1), st.floats(0, 1e4), st.floats(0, 1e4), st.integers(1, 999)
+)
+def test_energy(busy_w: float, share: float, busy_s: float, idle_s: float, count: int) -> None:
+    power = PowerModel(busy_w, share * busy_w)
+    wanted = power.energy_j(busy_s=busy_s, up_s=busy_s + idle_s)
+    assert wanted is not None
+    found = nb14.energy_per_request_j(busy_w, share * busy_w, busy_s, busy_s + idle_s, count)
+    assert found == pytest.approx(wanted / count, abs=1e-6)

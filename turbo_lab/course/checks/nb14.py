@@ -27,6 +27,12 @@ def _steps_add_up(run: Any) -> str | None:
     return None if abs(whole - sum_s) < 1e-9 else f"seven steps gave {whole}, one by one {sum_s}."
 
 
+def _idle_replicas_cost(energy: Any) -> str | None:
+    """One more idle replica-second costs its idle power."""
+    more = energy(300.0, 60.0, 40.0, 110.0, 10) - energy(300.0, 60.0, 40.0, 100.0, 10)
+    return None if abs(more - 60.0) < 1e-6 else f"10 idle seconds more gave {more} J a request."
+
+
 EXERCISES = (
     Exercise(
         id="14.1",
@@ -132,6 +138,32 @@ EXERCISES = (
             ),
             Mistake("Of equals the first.", lambda loads, a, b: a if loads[a] < loads[b] else b),
             Mistake("The less loaded one.", lambda loads, a, b: a if loads[a] >= loads[b] else b),
+        ),
+    ),
+    Exercise(
+        id="14.6",
+        task="Energy of a request in J where replicas are up for up_s seconds in all and compute "
+        "for busy_s of them: energy_per_request_j(busy_w, idle_w, busy_s, up_s, requests)",
+        cases=(
+            case(300.0, 60.0, 40.0, 100.0, 12, gives=1300.0),
+            case(300.0, 0.0, 40.0, 100.0, 12, gives=1000.0),
+            case(300.0, 60.0, 100.0, 100.0, 10, gives=3000.0, hint="Nothing is idle here."),
+            case(300.0, 60.0, 0.0, 100.0, 1, gives=6000.0),
+        ),
+        properties=(_idle_replicas_cost,),
+        mistakes=(
+            Mistake(
+                "Replicas that wait draw power too.",
+                lambda busy, idle, b, up, n: busy * b / n,
+            ),
+            Mistake(
+                "A replica is either busy or idle: its busy time is not idle time too.",
+                lambda busy, idle, b, up, n: (busy * b + idle * up) / n,
+            ),
+            Mistake(
+                "Idle time draws idle power.",
+                lambda busy, idle, b, up, n: busy * up / n,
+            ),
         ),
     ),
 )

@@ -40,10 +40,18 @@ def better_of_two(loads: Sequence[int], first: int, second: int) -> int:
     return second if loads[second] < loads[first] else first
 
 
+def energy_per_request_j(
+    busy_w: float, idle_w: float, busy_s: float, up_s: float, requests: int
+) -> float:
+    """Energy of all replicas, busy and idle, over the requests that they served."""
+    return (busy_w * busy_s + idle_w * (up_s - busy_s)) / requests
+
+
 SOLUTIONS = MappingProxyType({
     "14.1": mean_wait_s,
     "14.2": run_s,
     "14.3": replicas_needed,
     "14.4": blocks_hit,
     "14.5": better_of_two,
+    "14.6": energy_per_request_j,
 })  # fmt: skip

@@ -105,3 +105,35 @@ def plot_replicas(
     ax.set_xticks(range(1, most + 1))
     ax.legend(frameon=False, fontsize=9, loc="lower right")
     return ax
+
+
+def plot_first_tokens(
+    waits: Mapping[str, Sequence[float]],
+    *,
+    title: str,
+    opening: int = 0,
+    ax: Axes | None = None,
+) -> Axes:
+    """Time to first token of each request, in the order of sending, logarithmic.
+
+    Args:
+        waits: ``simulated`` (open markers) and ``measured`` (filled) to seconds.
+        title: which policy.
+        opening: so many first requests came at once; a line parts them from the rest.
+        ax: where to draw.
+    """
+    ax = new_axes(ax, width_in=5.2)
+    looks = {"simulated": ("o", "none", COLOURS[0]), "measured": ("x", COLOURS[1], COLOURS[1])}
+    for name, values in waits.items():
+        marker, face, edge = looks.get(name, ("s", "none", COLOURS[2]))
+        if not values:
+            ax.plot([], [], label=f"{name}: unmeasured")
+            continue
+        ax.scatter(range(1, len(values) + 1), values, marker=marker, s=34, label=name,
+                   **({"color": face} if face != "none" else {"facecolors": face,
+                                                              "edgecolors": edge}))  # fmt: skip
+    if opening:
+        ax.axvline(opening + 0.5, color="#555555", lw=1, ls=":")
+    ax.set(yscale="log", xlabel="request", ylabel="time to first token [s]", title=title)
+    ax.legend(frameon=False, fontsize=9)
+    return ax
