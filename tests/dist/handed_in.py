@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from turbo_lab.core import units
+from turbo_lab.workshop.limits import Limits
+from turbo_lab.workshop.results import Results
+
 NAME = "00_start_here.ipynb"
 RIGHT = """
 def request_seconds(ttft_s, tpot_s, output_tokens):
@@ -21,6 +25,21 @@ def fits(prompt_tokens, max_tokens, max_model_len):
 check("00.4", fits)
 """
 SETUP = "from turbo_lab.course import check"
+SMALL = Limits(
+    memory_bytes=600 * units.MiB, processes=24, output_bytes=2 * units.MiB, disk_bytes=units.MiB
+)
+
+
+def statuses(results: Results) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for row in results.rows:
+        found.setdefault(row.student, {})[row.exercise] = row.status
+    return found
+
+
+def reason(results: Results, student: str, exercise: str = "00.1") -> str:
+    rows = {(r.student, r.exercise): r.reason for r in results.rows}
+    return rows[student, exercise]
 
 
 def hand_in(root: Path, student: str, *cells: str, name: str = NAME) -> Path:
@@ -116,6 +135,7 @@ TWINS = "import os\nos.fork()"
 KILLS_PARENT = (
     "import os, signal\ntry:\n    os.kill(os.getppid(), signal.SIGKILL)\nexcept OSError:\n    pass"
 )
+SLEEPS = 'import time\ntime.sleep(300)\ncheck("00.1", 1)'
 ENDLESS = 'while True:\n    pass\ncheck("00.1", 1)'
 ENDLESS_ANSWER = 'def answer(*args):\n    while True:\n        pass\n\n\ncheck("00.1", answer)'
 STUBBORN = """

@@ -124,7 +124,7 @@ def grade(
     out: Annotated[Path, typer.Option(help="Results; FILE.json and FILE.csv are written.")],
     notebooks: Numbers = None,
     resume: Annotated[bool, typer.Option(help="Go on with --out; keep what is the same.")] = False,
-    wall_s: Annotated[float, typer.Option(help="Seconds for one notebook.")] = 180.0,
+    wall_s: Annotated[float, typer.Option(help="Seconds for one notebook.")] = 300.0,
     step_s: Annotated[float, typer.Option(help="Seconds for one cell or call.")] = 60.0,
     cpu_s: Annotated[float, typer.Option(help="Processor seconds of one process.")] = 120.0,
     memory_mib: Annotated[int, typer.Option(help="Memory of one submission.")] = 4096,

@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,14 @@ def end_all() -> None:
         time.sleep(PAUSE_S)
 
 
+def end_with_the_grader(life: int) -> None:
+    """End everything when the other end of this pipe closes: the grader is gone, even if killed."""
+    with contextlib.suppress(OSError):
+        os.read(life, 1)
+    end_all()
+    os._exit(137)
+
+
 def wait_for(pid: int) -> int:
     """Reap until ``pid`` ends: its exit code, or 128 plus its signal."""
     while True:
@@ -139,7 +148,9 @@ def start(plan: dict[str, Any]) -> int:
     if pid := os.fork():
         for fd in plan["fds"]:
             os.close(fd)
+        threading.Thread(target=end_with_the_grader, args=(plan["life"],), daemon=True).start()
         return pid
+    os.close(plan["life"])
     os.setsid()
     os.nice(NICENESS)
     os.chdir(Path(plan["work"]) / "cwd")

@@ -27,7 +27,7 @@ class Limits:
         disk_bytes: Size of the folder the submission may write to, and of a single file.
     """
 
-    wall_s: float = 180.0
+    wall_s: float = 300.0
     step_s: float = 60.0
     cpu_s: float = 120.0
     memory_bytes: int = 4 * units.GiB

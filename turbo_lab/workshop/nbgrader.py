@@ -17,6 +17,24 @@ from turbo_lab.workshop.submissions import exercises_in
 KEY = "nbgrader"
 SCHEMA_VERSION = 3
 POINTS = 1
+CONFIG_NAME = "nbgrader_config.py"
+# The stubs of the course stay as they are: without ClearSolutions, which would empty every
+# solution cell that has no solution region.
+CONFIG = """c = get_config()  # noqa: F821 (nbgrader gives it)
+c.CourseDirectory.course_id = "turbo-lab"
+c.GenerateAssignment.preprocessors = [
+    f"nbgrader.preprocessors.{name}"
+    for name in (
+        "IncludeHeaderFooter",
+        "LockCells",
+        "ClearOutput",
+        "CheckCellMetadata",
+        "ComputeChecksums",
+        "SaveCells",
+        "CheckCellMetadata",
+    )
+]
+"""
 
 
 def as_assignment(notebook: Any) -> Any:

@@ -15,7 +15,7 @@ from turbo_lab.core.errors import UsageError
 from turbo_lab.course.manifest import MANIFEST_NAME, Manifest, NotebookEntry, load_manifest
 from turbo_lab.course.notebook_file import read_notebook, sources_digest
 from turbo_lab.course.rundir import explain_disk_errors
-from turbo_lab.workshop.nbgrader import as_assignment
+from turbo_lab.workshop.nbgrader import CONFIG, CONFIG_NAME, as_assignment
 from turbo_lab.workshop.submissions import exercises_in
 
 RELEASE_NAME = "release.json"
@@ -51,7 +51,8 @@ def make_release(
     Args:
         folder: Target.
         notebooks: Numbers; none means the whole course.
-        nbgrader: Give exercise cells nbgrader's metadata, and add one locked, graded cell to each.
+        nbgrader: Give exercise cells nbgrader's metadata, add one locked, graded cell to each, and
+            a configuration under which nbgrader leaves the stubs as they are.
         root: The checkout (default: this one).
 
     Raises UsageError for a folder in use, TurboLabError for a full disk.
@@ -66,6 +67,8 @@ def make_release(
     with explain_disk_errors(folder):
         _copy_tree(root, folder)
         release = Release(folder, _copy_notebooks(manifest, chosen, folder, nbgrader=nbgrader))
+        if nbgrader:
+            (folder / CONFIG_NAME).write_text(CONFIG, encoding="utf-8")
         text = json.dumps(release.to_json(), indent=1)
         (folder / RELEASE_NAME).write_text(text + "\n", encoding="utf-8")
     return release

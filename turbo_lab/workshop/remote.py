@@ -63,6 +63,7 @@ class Remote:
         """Start the process and its watch."""
         there, self._send_fd = os.pipe()
         self._read_fd, back = os.pipe()
+        life, self._life_fd = os.pipe()
         try:
             self.process = subprocess.Popen(
                 [
@@ -70,18 +71,18 @@ class Remote:
                     sys.executable,
                     "-I",
                     cage.__file__,
-                    self._plan(there, back),
+                    self._plan(there, back, life),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(there, back),
+                pass_fds=(there, back, life),
                 start_new_session=True,
                 cwd="/",
             )
         finally:
-            os.close(there)
-            os.close(back)
+            for fd in (there, back, life):
+                os.close(fd)
         self._threads = [
             threading.Thread(target=t, daemon=True) for t in (self._watch, self._drain)
         ]
@@ -95,7 +96,7 @@ class Remote:
         self._end()
         for thread in self._threads:
             thread.join(END_TIMEOUT_S)
-        for fd in (self._send_fd, self._read_fd):
+        for fd in (self._send_fd, self._read_fd, self._life_fd):
             os.close(fd)
 
     @property
@@ -120,7 +121,7 @@ class Remote:
         self._end()
         return self.loss
 
-    def _plan(self, there: int, back: int) -> str:
+    def _plan(self, there: int, back: int, life: int) -> str:
         python = [
             sys.executable,
             "-P",
@@ -137,6 +138,7 @@ class Remote:
             "limits": self.limits.to_json(),
             "processes": self.limits.processes + _threads_of_this_user(),
             "fds": [there, back],
+            "life": life,
             "command": python,
             "environment": environment(self.place),
         }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -85,6 +86,22 @@ def test_cells_follow_nbgraders_format(released: Release) -> None:
             assert student.metadata.nbgrader.solution and not student.metadata.nbgrader.grade
             assert graded.metadata.nbgrader.grade and graded.metadata.nbgrader.locked
             assert graded.metadata.nbgrader.points == 1
+
+
+def test_stubs_survive_nbgraders_release(released: Release) -> None:
+    """ClearSolutions would empty the cells: our stubs have no solution regions."""
+    told: dict[str, SimpleNamespace] = {}
+
+    def get_config() -> SimpleNamespace:
+        told["c"] = SimpleNamespace(
+            CourseDirectory=SimpleNamespace(), GenerateAssignment=SimpleNamespace()
+        )
+        return told["c"]
+
+    exec((released.folder / "nbgrader_config.py").read_text(), {"get_config": get_config})
+    used = told["c"].GenerateAssignment.preprocessors
+    assert "nbgrader.preprocessors.SaveCells" in used
+    assert not [name for name in used if "Clear" in name and "Output" not in name]
 
 
 def test_nbgrader_itself_accepts_them(released: Release) -> None:
