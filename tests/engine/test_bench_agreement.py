@@ -21,8 +21,9 @@ from turbo_lab.workload.request import Request
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 COUNT, TOKENS, USERS = 16, 24, 4
 # The tool runs in a process of its own on the cores that serve; 8 % slower tokens were seen on two
-# cores. A wrong definition differs by far more (a role chunk, TTFT inside TPOT).
-SHARED_CORES = 0.15
+# cores, and three times as much is allowed. That the definitions are the same ones is shown to the
+# millisecond on scripted streams (tests/unit/client/test_vllm_bench_rule.py).
+SHARED_CORES = 0.25
 PROMPTS = [words(16, seed=i) for i in range(COUNT)]
 
 

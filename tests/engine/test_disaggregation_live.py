@@ -86,12 +86,14 @@ def test_a_handed_over_prompt_gives_the_same_text_and_counted_bytes(
     ids = prompt(tokens, seed=tokens)
     alone = two.ask(ids, output_tokens=REPLY)
     offer = two.offer(ids)
+    before = len(two.pair.events("producer", "sent"))
     handed = two.ask(ids, offer=offer, output_tokens=REPLY)
     assert handed.reason is None and handed.text == alone.text
     assert (alone.cached_tokens, alone.external_tokens) == (0, 0)
     assert offer["remote_tokens"] == handed.cached_tokens == handed.external_tokens == moved
     assert handed.payload_bytes == moved * token_bytes
     assert handed.framing_bytes and handed.framing_bytes < 0.01 * handed.payload_bytes
+    wait_for(lambda: len(two.pair.events("producer", "sent")) > before, what="the sender's line")
     sent = two.pair.events("producer", "sent")[-1]
     assert (sent["payload_bytes"], sent["framing_bytes"]) == (
         handed.payload_bytes, handed.framing_bytes,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,17 +94,22 @@ def test_a_against_a_on_the_live_server(server: VllmServer, tmp_path: Path) -> N
     pytest.fail(f"{comparison_lines(found)}")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def limited(
-    server: VllmServer, pool: ServerPool, model: str, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
+    server: VllmServer, pool: ServerPool, model: str, tmp_path_factory: pytest.TempPathFactory,
+    measured_once: Callable[[Callable[[], Any]], Any],
+) -> dict[str, Path]:  # fmt: skip
     """Six users before a server of 16 sequences (a) and one of a single one (b); ten users there
     (c), which is two settings away from a.
     """
     small = pool.acquire(VllmArgs.make(model=model, dtype="float32", max_num_seqs=1))
     load = {"concurrency": 6, "requests": 12, "output_tokens": 8}
     sides = {"a": (server, load), "b": (small, load), "c": (small, {**load, "concurrency": 10})}
-    return in_turn(tmp_path_factory.mktemp("limited"), sides)
+
+    def measure() -> dict[str, Path]:
+        return in_turn(tmp_path_factory.mktemp("limited"), sides)
+
+    return measured_once(measure)
 
 
 def test_a_smaller_batch_limit_is_named_and_worse(limited: dict[str, Path], tmp_path: Path) -> None:

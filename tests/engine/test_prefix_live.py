@@ -11,7 +11,7 @@ import pytest
 from turbo_lab.course.held import held_blocks
 from turbo_lab.engines import local_model
 from turbo_lab.engines.args import VllmArgs
-from turbo_lab.engines.kv_watch import KvWatch, folder_bytes
+from turbo_lab.engines.kv_watch import KvWatch, folder_bytes, reset_prefix_cache
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.estimate.prefix import PrefixCache, offload_hit_tokens
 from turbo_lab.experiment.crowds import Tenants, play_crowds, with_count
@@ -80,6 +80,7 @@ def assert_hits(cases: tuple[PrefixCase, ...], told: list[Asked]) -> None:
 def test_hits_are_the_rule_with_the_cache_and_not_without(
     cases: tuple[PrefixCase, ...], on: VllmServer, off: VllmServer
 ) -> None:
+    reset_prefix_cache(on.base_url)  # a second try finds nothing of the first
     with_cache, without = play(cases, on), play(cases, off)
     assert_hits(cases, with_cache)
     assert [a.cached_tokens[0] for a in with_cache] == [

@@ -8,6 +8,9 @@ no error below it can be shown.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from turbo_lab.core.config import resolve_dials
@@ -17,14 +20,22 @@ from turbo_lab.sim.calibration import Calibration
 from turbo_lab.sim.validation import AIMS, Validation
 from turbo_lab.sim.validation_live import validate_server
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.alone]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.alone]
 pytest.importorskip("vllm", reason="needs the cpu environment")
 
-BOUNDS = {"ttft": 0.30, "tpot": 0.20, "throughput": 0.10, "makespan": 0.16}
+BOUNDS = {"ttft": 0.40, "tpot": 0.20, "throughput": 0.10, "makespan": 0.16}
 
 
-@pytest.fixture(scope="module")
-def seen() -> tuple[Calibration, Validation, VllmServer]:
+Seen = tuple[Calibration, Validation, VllmServer]
+
+
+@pytest.fixture
+def seen(measured_once: Callable[[Callable[[], Any]], Any]) -> Seen:
+    return measured_once(validate_live)
+
+
+def validate_live() -> Seen:
+    """A fresh server, calibrated and put under the loads in turn."""
     args = default_args(resolve_dials("cpu"), kv_cache_gib=1)
     with VllmServer(args) as server:
         server.wait_ready()
@@ -39,7 +50,7 @@ def seen() -> tuple[Calibration, Validation, VllmServer]:
     return calibration, validation, server
 
 
-def test_the_calibration_knows_the_limits_and_its_own_errors(seen) -> None:
+def test_the_calibration_knows_the_limits_and_its_own_errors(seen: Seen) -> None:
     calibration, _, server = seen
     assert calibration.max_sequences == server.args.max_num_seqs
     assert calibration.max_batched_tokens >= server.args.max_model_len
@@ -50,7 +61,7 @@ def test_the_calibration_knows_the_limits_and_its_own_errors(seen) -> None:
 
 
 @pytest.mark.parametrize("name", AIMS)
-def test_loads_that_were_not_calibrated_on_are_foretold(seen, name: str) -> None:
+def test_loads_that_were_not_calibrated_on_are_foretold(seen: Seen, name: str) -> None:
     _, validation, _ = seen
     error, noise = validation.error(name), validation.noise(name)
     print(f"{name}: error {error:.1%}, aim {AIMS[name]:.0%}, noise {noise:.1%}")

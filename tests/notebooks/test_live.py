@@ -12,14 +12,19 @@ from turbo_lab.records import store
 SMOKE = [entry.id for entry in load_manifest().notebooks if entry.smoke]
 
 
-@pytest.fixture(scope="module")
-def live_run(run_watched, tmp_path_factory):
+@pytest.fixture
+def live_run(run_watched, tmp_path_factory, measured_once):
+    """One run for all; whoever is tried again has a run of its own."""
     try:
         resolve_dials("cpu")
     except UsageError as error:
         pytest.skip(str(error))
-    out = tmp_path_factory.mktemp("live") / "run"
-    return run_watched(out, *SMOKE, "--mode", "cpu", "--effort", "smoke", "--keep-going")
+
+    def run():
+        out = tmp_path_factory.mktemp("live") / "run"
+        return run_watched(out, *SMOKE, "--mode", "cpu", "--effort", "smoke", "--keep-going")
+
+    return measured_once(run)
 
 
 @pytest.mark.live

@@ -12,8 +12,9 @@ from turbo_lab.engines.mock_server import MockServer
 from turbo_lab.metrics.summary import summarize
 from turbo_lab.workload.request import Request
 
-pytestmark = pytest.mark.engine
-TOLERANCE_S = 0.008
+pytestmark = [pytest.mark.engine, pytest.mark.alone]
+TOLERANCE_S = 0.008  # two definitions differ by 20 ms and more on these streams
+TRIES = 5  # each client hears a stream of its own, and other work may delay either
 
 
 def usage(tokens: int) -> Step:
@@ -56,20 +57,26 @@ def theirs(url: str):
     return asyncio.run(ask())
 
 
+def numbers(found) -> dict[str, list[float]]:
+    """What the tool's function tells of a success, under our names."""
+    several = bool(found.output_tokens) and found.output_tokens > 1
+    tpot = [(found.latency - found.ttft) / (found.output_tokens - 1)] if several else []
+    return {"ttft_s": [found.ttft], "itl_s": found.itl, "e2e_s": [found.latency], "tpot_s": tpot}
+
+
 @pytest.mark.parametrize("name", sorted(STREAMS))
 def test_same_stream_same_numbers(name):
     with MockServer(Script(replies=(Reply(steps=STREAMS[name]),))) as server:
         theirs(server.base_url)  # The first call pays for imports.
-        got = theirs(server.base_url)
-        ours = summarize([send_one(Request("q"), base_url=server.base_url)], convention="vllm-0.32")
-    assert ours.succeeded == int(got.success)
-    if not got.success:
-        return
-    assert ours.ttft_s.values == pytest.approx([got.ttft], abs=TOLERANCE_S)
-    assert ours.itl_s.values == pytest.approx(got.itl, abs=TOLERANCE_S)
-    assert ours.e2e_s.values == pytest.approx([got.latency], abs=TOLERANCE_S)
-    if got.output_tokens and got.output_tokens > 1:
-        tpot = (got.latency - got.ttft) / (got.output_tokens - 1)
-        assert ours.tpot_s.values == pytest.approx([tpot], abs=TOLERANCE_S)
-    else:
-        assert ours.tpot_s.values == ()
+        for _ in range(TRIES):
+            got = theirs(server.base_url)
+            reply = send_one(Request("q"), base_url=server.base_url)
+            ours = summarize([reply], convention="vllm-0.32")
+            assert ours.succeeded == int(got.success)
+            if not got.success:
+                return
+            told = numbers(got)
+            same = {key: list(ours[key].values) for key in told}
+            if all(same[key] == pytest.approx(told[key], abs=TOLERANCE_S) for key in told):
+                return
+    assert same == {key: pytest.approx(told[key], abs=TOLERANCE_S) for key in told}
