@@ -2,21 +2,24 @@
 #   make lab      open JupyterLab (light environment, recorded results)
 #   make course   run the course live on this machine; NOTEBOOKS="00 01" for a part
 #   make test     every check that CI runs
+#   make site     build the course as a site: site/_build/html
 #   make clean    remove the environments and run folders
 
 PYTHON ?= python3
 NOTEBOOKS ?=
 PY := .venv/bin/python
 LIGHT := .venv-replay/bin/python
+SITE := .venv-site/bin/python
 ifeq ($(OS),Windows_NT)
 PY := .venv/Scripts/python
 LIGHT := .venv-replay/Scripts/python
+SITE := .venv-site/Scripts/python
 endif
 QUICK := not engine and not live and not browser and not gpu
 TOGETHER := -n auto --dist loadfile
 ELSEWHERE := --ignore tests/notebooks --ignore tests/dist
 
-.PHONY: course test lab clean env env-test lint unit notebooks dist live engine browser
+.PHONY: course test lab site clean env env-test env-site lint unit notebooks dist live engine browser
 
 env:
 	@$(PYTHON) scripts/install.py auto
@@ -25,12 +28,19 @@ env-test:
 	@$(PYTHON) scripts/install.py auto --dev
 	@$(PYTHON) scripts/install.py replay --dev --venv .venv-replay
 
+env-site:
+	@$(PYTHON) scripts/install.py site
+
 course: env
 	@$(PY) -m turbo_lab.cli.main run $(NOTEBOOKS)
 
 lab:
 	@test -x $(PY) || $(PYTHON) scripts/install.py replay
 	@$(PY) -m turbo_lab.cli.main lab
+
+# Nothing is executed and nothing fetched: the notebooks are shown as they are committed.
+site: env-site
+	@$(SITE) site/build.py
 
 # The order goes from seconds to minutes, so that the first failure comes early.
 test: env-test lint unit notebooks dist engine live browser
@@ -58,14 +68,14 @@ dist:
 
 engine:
 	$(PY) -m pytest -q tests/engine -n auto --dist worksteal -m "engine and not gpu and not alone"
-	$(PY) -m pytest -q tests/engine tests/unit/client --durations 15 \
-		-m "engine and not gpu and alone"
+	$(PY) -m pytest -q tests/engine --durations 15 -m "engine and not gpu and alone"
 
 live:
 	$(PY) -m pytest -q tests -m live
 
-browser:
-	$(PY) -m pytest -q tests -m browser
+browser: site
+	$(PY) -m pytest -q tests/e2e -m browser
+	$(PY) -m pytest -q tests/site -m browser $(TOGETHER)
 
 clean:
-	rm -rf .venv .venv-replay runs build *.egg-info .pytest_cache .hypothesis .ruff_cache
+	rm -rf .venv .venv-replay .venv-site site/_build runs build *.egg-info .pytest_cache .hypothesis .ruff_cache

@@ -3,6 +3,7 @@
     python scripts/install.py            # what this machine can do (cpu, gpu or replay)
     python scripts/install.py replay     # light: no torch, no vLLM
     python scripts/install.py cpu --dev  # everything that the tests need
+    python scripts/install.py site       # what builds the site, in .venv-site
 
 An environment that is already complete is left alone, so the second call needs no network.
 """
@@ -23,14 +24,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-KINDS = ("replay", "cpu", "gpu")
+KINDS = ("replay", "cpu", "gpu", "site")
+ANYWHERE = ("replay", "site")  # kinds that need no engine, so every system has them
+FOLDERS = {"site": ".venv-site"}  # kinds with a folder of their own; all others are in .venv
 
 
 def wanted_kind(asked: str) -> str:
     """Turn ``auto`` into what this machine can run; say why it is less than asked."""
     system, machine = platform.system(), platform.machine()
     live = system == "Linux" and machine in ("x86_64", "aarch64")
-    if asked == "replay" or live:
+    if asked in ANYWHERE or live:
         if asked != "auto":
             return asked
         return "gpu" if shutil.which("nvidia-smi") and machine == "x86_64" else "cpu"
@@ -149,9 +152,10 @@ def main() -> None:
     )
     parser.add_argument("kind", nargs="?", default="auto", choices=("auto", *KINDS))
     parser.add_argument("--dev", action="store_true", help="also the tools that the tests need")
-    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="folder (default .venv)")
+    parser.add_argument("--venv", type=Path, help="folder (default .venv; for site .venv-site)")
     args = parser.parse_args()
-    install(args.venv, wanted_kind(args.kind), dev=args.dev)
+    folder = args.venv or ROOT / FOLDERS.get(args.kind, ".venv")
+    install(folder, wanted_kind(args.kind), dev=args.dev)
 
 
 if __name__ == "__main__":

@@ -158,9 +158,10 @@ def build(folder: Path, *, upgrade: bool = False) -> None:
         + torch
     )
     shared = [folder / "cpu.lock"]
-    for name, wanted, marker in (("replay", base, ""), ("dev", extras["dev"], "")):
+    anywhere = {"replay": base, "dev": extras["dev"], "site": base + extras["site"]}
+    for name, wanted in anywhere.items():
         text = compile_lock(
-            name, wanted, left_out={}, marker=marker, constraints=shared, extra=[], kept=keep(name)
+            name, wanted, left_out={}, marker="", constraints=shared, extra=[], kept=keep(name)
         )
         (folder / f"{name}.lock").write_text(header(name, {}) + text)
     gpu_left_out = {k: v for k, v in LEFT_OUT.items() if not k.startswith("torch")}

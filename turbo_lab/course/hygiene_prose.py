@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from turbo_lab.core.errors import UsageError
-from turbo_lab.course.notebook_file import output_text
+from turbo_lab.course.captions import find_caption
 from turbo_lab.course.subject import Problem, Subject
 from turbo_lab.records.schema import Record
 
@@ -32,12 +32,8 @@ def caption(subject: Subject) -> Iterator[Problem]:
     The caption is the next Markdown cell, or Markdown shown by the same cell or the next one
     (``lab.text``, where it quotes measured numbers).
     """
-    cells = subject.notebook.cells
     for index in _figures(subject):
-        texts = [output_text(output) for output in cells[index].outputs]
-        for cell in cells[index + 1 : index + 2]:
-            texts += [cell.source, *(output_text(output) for output in cell.get("outputs", []))]
-        if not any("refute" in text.lower() for text in texts):
+        if find_caption(subject.notebook.cells, index) is None:
             yield Problem("the figure has no caption that says what would refute it", index)
 
 

@@ -1,6 +1,7 @@
 """TeX formulas as inline SVG, so that a page shows them without a network or a script.
 
-matplotlib's mathtext draws them; it knows a large part of TeX. What it cannot read stays as TeX.
+matplotlib's mathtext draws them; it knows a large part of TeX, some of it under other names. What
+it cannot read (a matrix) or has no letters for (Chinese) stays as TeX.
 """
 
 from __future__ import annotations
@@ -16,6 +17,14 @@ _PARTS = re.compile(
     re.DOTALL,
 )
 SIZE_PX = 16.0
+# Names that TeX has and mathtext has not, and what comes nearest in mathtext.
+_OTHER_NAMES = (
+    (re.compile(r"\\(le|ge)(?![A-Za-z])"), r"\\\1q"),
+    (re.compile(r"\\tfrac(?![A-Za-z])"), r"\\frac"),
+    (re.compile(r"\\[Bb]igg?l?(?=[(\[])"), r"\\left"),
+    (re.compile(r"\\[Bb]igg?r?(?=[)\]])"), r"\\right"),
+)
+_NO_LETTERS = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")  # mathtext's fonts end before
 _LETTERS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}  # codes of matplotlib.path.Path
 
 
@@ -47,8 +56,10 @@ def formula_svg(tex: str) -> str | None:
         from turbo_lab.core.errors import MissingDependencyError
 
         raise MissingDependencyError("matplotlib", needed_for="formulas", kind="replay") from error
+    if _NO_LETTERS.search(tex):
+        return None
     font = FontProperties(size=SIZE_PX)
-    text = f"${tex}$"
+    text = f"${_mathtext(tex)}$"
     try:
         width, height, depth, _, _ = MathTextParser("path").parse(text, dpi=72, prop=font)
         path = TextPath((0, 0), text, size=SIZE_PX, prop=font)
@@ -67,3 +78,9 @@ def formula_svg(tex: str) -> str | None:
         f'style="vertical-align:{-depth:.1f}px"><path transform="scale(1,-1)" '
         f'd="{" ".join(commands)}"/></svg>'
     )
+
+
+def _mathtext(tex: str) -> str:
+    for name, other in _OTHER_NAMES:
+        tex = name.sub(other, tex)
+    return tex

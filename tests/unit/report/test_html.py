@@ -54,7 +54,14 @@ def test_a_page_escapes_its_title_and_keeps_its_body():
 
 
 @pytest.mark.parametrize(
-    "tex", [r"T(n) = \mathrm{TTFT} + (n-1) \cdot \mathrm{TPOT}", r"\frac{2 \cdot L}{H_{kv}}", "x"]
+    "tex",
+    [
+        r"T(n) = \mathrm{TTFT} + (n-1) \cdot \mathrm{TPOT}",
+        r"\frac{2 \cdot L}{H_{kv}}",
+        "x",
+        r"a \le b \ge \left\lfloor c \right\rfloor",  # names that mathtext does not know
+        r"\max\Big(\sum_s t_s,\ \tfrac{1}{2}\Big)",
+    ],
 )
 def test_a_formula_becomes_well_formed_svg_with_its_source_as_label(tex):
     svg = ElementTree.fromstring(formula_svg(tex))
@@ -70,6 +77,7 @@ def test_math_in_markdown_is_replaced_and_code_and_prices_are_not():
 
 def test_what_cannot_be_drawn_stays_as_text():
     assert formula_svg(r"\begin{aligned} a < b \end{aligned}") is None
+    assert formula_svg(r"a \quad\text{下界}") is None  # its fonts have no such letters
     assert render_math(r"$\nosuchcommand{a<b}$") == (
         r'<span class="math"><code>\nosuchcommand{a&lt;b}</code></span>'
     )
