@@ -19,7 +19,7 @@ from turbo_lab.experiment.run_folder import RECORD_NAME, REQUESTS_NAME
 from turbo_lab.records import store
 from turbo_lab.records.digest import digest_of
 
-SWEEP_NAME = "sweep.json"
+SWEEP_NAME, INTERRUPTED_NAME = "sweep.json", "record.interrupted.json"
 CLIENT_KEYS = {
     "rate": "rate_req_s", "rate_req_s": "rate_req_s", "concurrency": "concurrency",
     "input_tokens": "input_tokens", "output_tokens": "output_tokens",
@@ -200,7 +200,8 @@ def _one(sweep: SweepPlan, value: Scalar, home: Path, launch: Launch, options: O
         run = run_bench(
             server.base_url, plan=plan, out=home, options=replace(options, study=sweep.study)
         )
-    if run.interrupted:
+    if run.interrupted:  # Its record is not whole, so it must not count as this restart's.
+        (home / RECORD_NAME).rename(home / INTERRUPTED_NAME)
         raise KeyboardInterrupt
     if run.problem is not None:
         raise EngineError(str(run.problem)) from run.problem

@@ -12,6 +12,7 @@ from turbo_lab.core.errors import EngineError, UsageError
 from turbo_lab.engines.mock_server import MockServer
 from turbo_lab.experiment import knees, study
 from turbo_lab.experiment.launch import fresh_vllm, running
+from turbo_lab.experiment.progress import Silent
 from turbo_lab.experiment.sweep import Launched, SweepPlan, counterbalanced, run_sweep
 from turbo_lab.records import store
 from turbo_lab.report.sweep import knee_lines, load_points, render_sweep
@@ -31,6 +32,28 @@ def plan(**more) -> SweepPlan:
     base = {"key": "speed", "values": (1.0, 1.3), "restarts": 2, "metric": "ttft",
             "plan": quick_plan(requests=5, concurrency=5, warmup=0)}  # fmt: skip
     return SweepPlan(**{**base, **more})
+
+
+class Impatient(Silent):
+    """Interrupts at the third finished request, as a user would."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def step(self, *, failed: bool) -> None:
+        self.seen += 1
+        if self.seen == 3:
+            raise KeyboardInterrupt
+
+
+def test_a_run_that_was_interrupted_is_measured_anew_and_does_not_count(tmp_path):
+    options, work = quick_options(), plan(restarts=1)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(work, launch=mock, out=tmp_path, store_floor=False,
+                  options=replace(options, progress=Impatient()))  # fmt: skip
+    result = run_sweep(work, launch=mock, out=tmp_path, options=options, store_floor=False)
+    records = [r for arm in result.arms.values() for r in arm.records]
+    assert len(records) == 2 and all(r.complete for r in records)
 
 
 def test_counterbalanced_order_meets_all_values_alike():
