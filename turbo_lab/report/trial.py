@@ -108,7 +108,7 @@ def finding_lines(found: Finding) -> list[str]:
     if a and b is not None:
         out.append(f"unit cost: {b:.3g} USD per million tokens, the original {a:.3g} "
                    f"({text.percent(b / a - 1)})")  # fmt: skip
-    return out
+    return out + [f"note: {caveat}" for caveat in primary.caveats]
 
 
 def forest_rows(found: Sequence[Finding]) -> list[ForestRow]:
