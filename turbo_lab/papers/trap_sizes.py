@@ -33,6 +33,12 @@ def weak_baseline_factor(
     return whole / flowing
 
 
+def weak_baseline_steps(replies: Sequence[int], *, seats: int) -> float:
+    """Engine steps of whole batches over those of continuous batching: holds on every machine."""
+    jobs = [Job(1, tokens) for tokens in replies]
+    return static_batches(jobs, seats=seats).steps / continuous(jobs, seats=seats).steps
+
+
 def crowd_latencies_s(
     count: int, *, prompt_tokens: int, output_tokens: int, seats: int, model: StepModel
 ) -> list[float]:

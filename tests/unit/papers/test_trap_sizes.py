@@ -15,6 +15,7 @@ from turbo_lab.papers.trap_sizes import (
     survivors,
     timeout_between,
     weak_baseline_factor,
+    weak_baseline_steps,
 )
 
 SPEC = from_hf_config(
@@ -41,6 +42,12 @@ def test_equal_replies_that_fill_the_seats_leave_nothing_to_gain(groups, tokens)
 @given(st.lists(st.integers(1, 60), min_size=9, max_size=24))
 def test_whole_batches_are_never_quicker_by_more_than_the_prompts_they_read_together(replies):
     assert weak_baseline_factor(replies, **ENGINE) > 0.9
+
+
+def test_steps_are_counted_from_the_lengths_alone():
+    assert weak_baseline_steps([16] * 24, seats=8) == 1
+    # Two batches wait for their long reply; flowing, the second long one begins after 16 steps.
+    assert weak_baseline_steps(([8] * 7 + [48]) * 2, seats=8) == pytest.approx(96 / 64)
 
 
 def test_one_long_reply_per_batch_makes_the_factor_and_a_wider_spread_a_larger_one():
