@@ -65,7 +65,8 @@ def test_round_robin_gives_each_its_turn_and_the_router_leaves_no_process(worker
 
 @installed
 def test_a_prompt_goes_where_its_beginning_went_and_a_new_one_where_nothing_waits(tmp_path):
-    slow = Script(replies=(Reply(speech=Speech(ttft_s=0.4)),))
+    fast = Reply(speech=Speech())
+    slow = Script(replies=(Reply(speech=Speech(ttft_s=2.0)), fast, fast, fast))  # first one waits
     one, two, *rest = token_id_prompts(8, tokens=60, vocab_size=900, seed=2)
     first = [asked(one, "one"), asked(two, "two")]
     later = [asked([*(one, two)[i % 2], *own[:5]], f"{i % 2}-{i}") for i, own in enumerate(rest)]
