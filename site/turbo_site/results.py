@@ -67,7 +67,7 @@ def results_page(found: Sequence[Outcome]) -> str:
         f"Every number below was predicted first and then measured by a notebook. **{held} of "
         f"{made}** predictions held in the recorded runs; the others are marked *missed* and stay "
         "on the page. The tables are rendered from the records in `data/records/` when this site "
-        "is built. They belong to the machine named above each table: your own run gives other "
+        "is built. They belong to the machine named below each table: your own run gives other "
         "seconds, and should give the same ratios.",
         results_figure(found),
         "## Overview",
@@ -99,7 +99,8 @@ def _overview(found: Sequence[Outcome]) -> str:
     head = "".join(
         f'<th scope="col">{name}</th>' for name in ("notebook", "held", "machine", "recorded")
     )
-    return _scrollable(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
+    head = f"<thead><tr>{head}</tr></thead>"
+    return _scrollable(f'<table class="lab-overview">{head}<tbody>{rows}</tbody></table>')
 
 
 def _scrollable(table: str) -> str:

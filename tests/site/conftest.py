@@ -100,6 +100,16 @@ class Visit:
         self.page.goto(f"{self.address}/{path}", wait_until="networkidle", timeout=60_000)
 
 
+@pytest.fixture(scope="session")
+def axe() -> Any:
+    """axe-core, the accessibility checker, from its package: nothing is fetched."""
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        _absent("axe-playwright-python is not installed: make env-test")
+    return Axe()
+
+
 @pytest.fixture
 def visit(chromium: Any, address: str) -> Iterator[Visit]:
     """A new visitor with a wide screen."""

@@ -31,9 +31,8 @@ STILL = "* { transition: none !important; animation: none !important; }"
 SET_THEME = "(theme) => { document.documentElement.dataset.theme = theme; }"
 
 
-def serious(page: Any, **options: Any) -> list[str]:
+def serious(axe: Any, page: Any, **options: Any) -> list[str]:
     """Findings of axe whose impact is serious or critical: rule, and the first elements."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     found = axe.run(page, options={**AXE, **options}).response
     return [
         f"{one['id']}: {[node['html'][:120] for node in one['nodes'][:3]]}"
@@ -43,17 +42,17 @@ def serious(page: Any, **options: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_opens_fits_a_phone_and_is_accessible(visit: Any, name: str) -> None:
+def test_a_page_opens_fits_a_phone_and_is_accessible(visit: Any, axe: Any, name: str) -> None:
     visit.open(f"{name}.html")
     page = visit.page
     assert page.title() and page.locator("h1").count() == 1
     page.add_style_tag(content=STILL)  # a colour half way to another is nobody's choice
     page.evaluate(UNFOLD)
     page.wait_for_function(REACHED, timeout=10_000)
-    assert serious(page) == []
+    assert serious(axe, page) == []
     page.evaluate(SET_THEME, "dark")
     contrast = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
-    assert serious(page, **contrast) == []
+    assert serious(axe, page, **contrast) == []
     page.set_viewport_size(PHONE)
     assert page.evaluate(WIDTH) <= PHONE["width"], page.evaluate(WIDE, PHONE["width"])
     assert not visit.problems, visit.problems
