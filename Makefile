@@ -68,7 +68,8 @@ dist:
 
 engine:
 	$(PY) -m pytest -q tests/engine -n auto --dist worksteal -m "engine and not gpu and not alone"
-	$(PY) -m pytest -q tests/engine --durations 15 -m "engine and not gpu and alone"
+	$(PY) -m pytest -q tests/engine tests/unit/client --durations 15 \
+		-m "engine and not gpu and alone"
 
 live:
 	$(PY) -m pytest -q tests -m live
