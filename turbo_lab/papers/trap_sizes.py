@@ -34,7 +34,7 @@ def weak_baseline_factor(
 
 
 def weak_baseline_steps(replies: Sequence[int], *, seats: int) -> float:
-    """Engine steps of whole batches over those of continuous batching: holds on every machine."""
+    """Engine steps of whole batches over those of continuous batching, whatever a step costs."""
     jobs = [Job(1, tokens) for tokens in replies]
     return static_batches(jobs, seats=seats).steps / continuous(jobs, seats=seats).steps
 
