@@ -26,6 +26,7 @@ def _behind_proxy(ward: Ward, on: bool, *, mode: Mode) -> Iterator[Evidence]:
         runs = patient.ask(
             patient.requests(PROBES, reply_tokens=reply_tokens), base_url=proxy.base_url,
             timeout_s=STALLED_S if chosen == "stall" else TIMEOUT_S,
+            concurrency=PROBES if on else 1,
         )  # fmt: skip
         yield watch.evidence(runs)
 

@@ -63,7 +63,7 @@ def _killed(
     patient = patient_of(ward)
     watch, server = patient.watch(), patient.server
     if not on:
-        yield watch.evidence(patient.ask(patient.requests(2)))
+        yield watch.evidence(patient.ask(patient.requests(2), concurrency=1))
         return
     try:
         kill_part(server.process, part)  # type: ignore[attr-defined]

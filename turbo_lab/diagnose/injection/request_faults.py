@@ -12,7 +12,10 @@ from turbo_lab.diagnose.injection.patient import client_key
 from turbo_lab.diagnose.injection.slow_reader import read_slowly
 from turbo_lab.diagnose.injection.ward import LONG_REPLY_TOKENS, Ward
 
-PROBES = 4  # requests of a probe
+# Requests of a probe, sent one after the other: of a short reply the step that a second request
+# waits for is a large share, which on a busy machine looks like a queue.
+PROBES = 4
+CALM_REPLY_TOKENS = 32  # with its prompt two blocks of the pool
 WAVES = 5  # of requests per seat under overload
 SLOW_PAUSES = 5.0  # times the server's own time that the slow client lets its reply lie
 READ_TIMEOUT_S = 120.0
@@ -30,9 +33,11 @@ def cold_start(ward: Ward, on: bool) -> Iterator[Evidence]:
 
 @contextmanager
 def overload(ward: Ward, on: bool) -> Iterator[Evidence]:
-    """Several times as many requests at once as there are seats; off: as many as seats."""
+    """Several times as many requests at once as there are seats; off: half the seats."""
     watch, patient = ward.patient.watch(), ward.patient
-    yield watch.evidence(patient.ask(patient.requests((WAVES if on else 1) * patient.seats)))
+    count = WAVES * patient.seats if on else patient.seats // 2
+    reply_tokens = 8 if on else CALM_REPLY_TOKENS
+    yield watch.evidence(patient.ask(patient.requests(count, reply_tokens=reply_tokens)))
 
 
 @contextmanager
@@ -48,7 +53,7 @@ def wrong_key(ward: Ward, on: bool) -> Iterator[Evidence]:
     """Another key than the server's."""
     watch, patient = ward.patient.watch(), ward.patient
     key = f"not-{patient.key}" if on else patient.key
-    yield watch.evidence(patient.ask(patient.requests(PROBES), key=key))
+    yield watch.evidence(patient.ask(patient.requests(PROBES), concurrency=1, key=key))
 
 
 @contextmanager
@@ -57,7 +62,7 @@ def wrong_model(ward: Ward, on: bool) -> Iterator[Evidence]:
     watch, patient = ward.patient.watch(), ward.patient
     name = patient.server.model_name
     asked = patient.requests(PROBES, model=f"{name}-large" if on else name)
-    yield watch.evidence(patient.ask(asked))
+    yield watch.evidence(patient.ask(asked, concurrency=1))
 
 
 @contextmanager
@@ -65,7 +70,8 @@ def long_prompt(ward: Ward, on: bool) -> Iterator[Evidence]:
     """Prompts longer than the server's longest sequence; off: as long as fits."""
     watch, patient = ward.patient.watch(), ward.patient
     length = patient.longest_tokens + 50 if on else patient.longest_tokens // 4
-    yield watch.evidence(patient.ask(patient.requests(PROBES, prompt_tokens=length)))
+    asked = patient.requests(PROBES, prompt_tokens=length)
+    yield watch.evidence(patient.ask(asked, concurrency=1))
 
 
 @contextmanager
@@ -76,14 +82,15 @@ def changed_sampling(ward: Ward, on: bool) -> Iterator[Evidence]:
     if on:
         sampled = [replace(request, temperature=1.0) for request in asked[::2]]
         asked = [*sampled, *asked[1::2]]
-    yield watch.evidence(patient.ask(asked))
+    yield watch.evidence(patient.ask(asked, concurrency=1))
 
 
 @contextmanager
 def everyone_samples(ward: Ward, on: bool) -> Iterator[Evidence]:
     """All requests are sampled alike: replies differ from run to run, and nothing looks odd."""
     watch, patient = ward.patient.watch(), ward.patient
-    yield watch.evidence(patient.ask(patient.requests(PROBES, temperature=1.0 if on else 0.0)))
+    asked = patient.requests(PROBES, temperature=1.0 if on else 0.0)
+    yield watch.evidence(patient.ask(asked, concurrency=1))
 
 
 @contextmanager
