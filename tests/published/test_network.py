@@ -40,8 +40,9 @@ def test_factor_of_every_kind(kind: str, ranks: int) -> None:
 def test_every_kind_of_the_table_and_no_other() -> None:
     table = {name.replace("alltoall", "all_to_all") for name in FACTS["busbw_factor"]["kinds"]}
     assert table == set(KINDS)
-    with pytest.raises(UsageError, match=r"no collective 'allreduce'.*Did you mean 'all_reduce'"):
-        busbw("allreduce", 1, 1, 2)
+    with pytest.raises(UsageError, match=r"no collective 'all_reduc'.*Did you mean 'all_reduce'"):
+        busbw("all_reduc", 1, 1, 2)
+    assert busbw("allreduce", 1, 1, 2) == busbw("all_reduce", 1, 1, 2), "nccl-tests' name"
 
 
 @pytest.mark.parametrize("row", A100, ids=lambda r: r["name"])

@@ -63,7 +63,7 @@ class FakeServer:
     def __enter__(self):
         if "Error" in self.log.read_text():
             raise EngineError("vllm serve ended while starting.")
-        speech = Speech(ttft_s=0.01, gap_s=0.002)
+        speech = Speech(ttft_s=0.01, gap_s=0.02)  # a busy machine must not see it as one burst
         self.mock = MockServer(Script(replies=(MockReply(speech=speech),))).__enter__()
         self.base_url = self.mock.base_url
         return self
@@ -81,7 +81,7 @@ def test_a_start_tells_pool_replies_and_pace(args, tmp_path, monkeypatch):
     found = serve_with(args, "fp8_e5m2", prompts=load_prompts(["facts"], per_kind=2))
     assert found.pool() == found.predicted_tokens == 93_184 and found.unmeasured is None
     assert found.as_predicted
-    assert len(found.replies) == 2 and 0.001 < found.tpot_s < 0.1  # 0.002 on an idle machine
+    assert len(found.replies) == 2 and found.tpot_s > 0.005  # 0.02 on an idle machine
 
 
 def test_a_refused_start_is_unmeasured_with_the_engines_words(args, tmp_path, monkeypatch):
