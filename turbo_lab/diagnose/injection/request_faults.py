@@ -116,10 +116,10 @@ REQUEST_FAULTS = (
           "the first reply takes half a minute", ("cold_start",), "running", cold_start),
     Fault("overload", f"{WAVES} times as many requests at once as seats",
           "first tokens come late", ("queue_pressure",), "running", overload,
-          ("ttft_bound", "tpot_bound")),
+          ("ttft_bound", "tpot_bound", "slow_client")),  # the client shares the machine's cores
     Fault("small KV pool", "replies that together outgrow the pool", "replies stop and go on",
           ("preemption_pressure",), "running", small_pool,
-          ("kv_pressure", "queue_pressure", "ttft_bound", "tpot_bound")),
+          ("kv_pressure", "queue_pressure", "ttft_bound", "tpot_bound", "slow_client")),
     Fault("wrong key", "the client's API key", "every request is refused", ("wrong_key",),
           "running", wrong_key, REFUSALS),
     Fault("wrong model name", "the model name in the request", "every request is refused",
