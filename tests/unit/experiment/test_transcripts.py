@@ -99,7 +99,7 @@ def test_the_stream_is_measured(name, tmp_path):
     counted = observed(run.record, "lengths")["output_tokens_mean"]
     assert counted == (None if name == "triton" else 3.0), "unknown is unknown, never one a chunk"
     e2e = next(m for m in run.record.measurements if m.name == "e2e_s")
-    assert e2e.value > ttft.value
+    assert e2e.value >= ttft.value  # equal where a busy machine hands out the stream at once
 
 
 FACTS = {
