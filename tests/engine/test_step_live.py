@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,17 @@ from turbo_lab.engines.defaults import default_args
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.estimate.fit import aa_noise, fit_error, fit_step_model
 from turbo_lab.estimate.grids import split, step_grid
-from turbo_lab.estimate.points import PromptSource, measure, token_marks
+from turbo_lab.estimate.points import PromptSource, measure
 from turbo_lab.hardware.ceilings import merge
 from turbo_lab.hardware.probe import probe_machine
 from turbo_lab.hardware.roofline import above_roof, require_below_roof
-from turbo_lab.metrics.timeline import Timeline
 from turbo_lab.models.spec import from_hf_config
-from turbo_lab.workload.request import Request
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.alone]
 pytest.importorskip("vllm", reason="needs the cpu environment")
 
 PASSES, MORE = 2, 2  # of all points; of those whose two least passes differ
-PROBES, TRIES = 3, 5
+PROBES = 3
 FIT, JUDGE = step_grid("full")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2}
 SHORT = {"float32": "fp32", "bfloat16": "bf16"}
@@ -57,7 +55,7 @@ def measure_lab() -> dict:
         marks.append(time.monotonic())
         measured = measure(
             [*FIT, *JUDGE],
-            send=lambda r, c: heard(r, c, base_url=server.base_url),
+            send=lambda r, c: run_closed_loop(r, base_url=server.base_url, concurrency=c),
             prompts=PromptSource(vocab=spec.vocab, longest=1024),
             model=server.model_name,
             passes=PASSES,
@@ -91,17 +89,6 @@ def measure_lab() -> dict:
             )
         )  # fmt: skip
     return out
-
-
-def heard(asked: Sequence[Request], users: int, *, base_url: str) -> list[Timeline]:
-    """The streams of one point; asked again where a busy machine handed out a whole reply at once,
-    from which no step can be read.
-    """
-    for _ in range(TRIES):
-        runs = run_closed_loop(asked, base_url=base_url, concurrency=users)
-        if asked[0].max_tokens <= 2 or all(len(token_marks(r, what=users)) > 2 for r in runs):
-            break
-    return runs
 
 
 def report(lab: dict, phase: str) -> None:

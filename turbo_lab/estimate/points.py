@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,7 +22,12 @@ Phase = Literal["decode", "prefill"]
 Send = Callable[[Sequence[Request], int], Sequence[Timeline]]
 QUIET_STEPS = 8
 SETTLED = 0.10
+BUNCHED_TRIES = 5
 FIRST_TOKEN_ID = 1000  # below lie the special tokens
+
+
+class BunchedError(UnmeasuredError):
+    """Tokens came in bunches or streams one after the other: no step can be read from them."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +160,7 @@ def read_point(point: StepPoint, timelines: Sequence[Timeline]) -> float:
     begin, end = max(m[0][0] for m in marks), min(m[-1][0] for m in marks)
     runs = [run for m in marks for run in _runs(m, begin, end)]
     if not runs:
-        raise UnmeasuredError(f"{point}: fewer than {QUIET_STEPS} steps with all streams together")
+        raise BunchedError(f"{point}: fewer than {QUIET_STEPS} steps with all streams together")
     return min(runs)
 
 
@@ -208,6 +214,7 @@ def measure(
     ``lambda r, c: run_closed_loop(r, base_url=server.base_url, concurrency=c)``. A short warm-up
     goes before the first pass and is thrown away. ``retries``: up to so many further passes over
     the points whose two least passes still differ by more than 10 %; other load shows itself there.
+    Raises BunchedError, an UnmeasuredError, where five tries of one point could not be read.
     """
     if passes < 1 or not points:
         raise UsageError(f"{len(points)} points and {passes} passes: both must be at least 1")
@@ -216,12 +223,23 @@ def measure(
     for turn in range(passes + retries):
         due = seconds if turn < passes else [p for p in seconds if not _settled(seconds[p])]
         for point in due:
-            requests = requests_for(point, prompts=prompts, model=model, steps=steps)
-            value = read_point(point, send(requests, point.batch))
+            value = _ask(
+                point, send, lambda p=point: requests_for(
+                    p, prompts=prompts, model=model, steps=steps
+                ),
+            )  # fmt: skip
             seconds[point].append(value)
             if on_point is not None:
                 on_point(point, value)
     return tuple(MeasuredStep(point, tuple(values)) for point, values in seconds.items())
+
+
+def _ask(point: StepPoint, send: Send, requests: Callable[[], list[Request]]) -> float:
+    """Seconds of one pass; asked again where a busy machine handed out its replies in bunches."""
+    for _ in range(BUNCHED_TRIES - 1):
+        with suppress(BunchedError):
+            return read_point(point, send(requests(), point.batch))
+    return read_point(point, send(requests(), point.batch))
 
 
 def _settled(passes: Sequence[float]) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from turbo_lab.core.errors import UnmeasuredError, UsageError
 from turbo_lab.estimate.points import (
+    BunchedError,
     MeasuredStep,
     PromptSource,
     StepPoint,
@@ -130,6 +131,26 @@ def test_only_points_that_disagree_are_measured_again() -> None:
                     on_point=lambda p, s: seen.append(p))  # fmt: skip
     assert seen == [calm, noisy, calm, noisy, noisy, noisy]
     assert [round(m.seconds, 3) for m in found] == [0.02, 0.02]
+
+
+@pytest.mark.parametrize("bunches", [0, 4, 5])
+def test_a_reply_in_one_bunch_is_asked_for_again_five_times_at_most(bunches: int) -> None:
+    sent: list[int] = []
+
+    def send(requests, concurrency):
+        whole = len(requests[0].prompt) == 64 - 12 and requests[0].max_tokens > 2
+        sent.append(whole)
+        gap = 0.0 if whole and sum(sent) <= bunches else 0.02
+        return [stream(0.1, [gap] * r.max_tokens) for r in requests]
+
+    point = decode_grid(batches=(1,), contexts=(64,))
+    ask = {"send": send, "prompts": PROMPTS, "model": "lab", "passes": 1}
+    if bunches == 5:
+        with pytest.raises(BunchedError, match="B=1 S=64: fewer than 8 steps"):
+            measure(point, **ask)
+    else:
+        assert measure(point, **ask)[0].passes == pytest.approx((0.02,))
+    assert sum(sent) == min(bunches + 1, 5)
 
 
 def test_seconds_are_the_least_disturbed_pass() -> None:
