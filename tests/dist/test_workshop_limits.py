@@ -6,8 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -19,6 +17,7 @@ from turbo_lab.workshop.isolation import Isolation, probe
 from turbo_lab.workshop.limits import Limits
 from turbo_lab.workshop.stage import Guard, fingerprint
 
+from ..waiting import wait_until
 from . import handed_in as work
 
 pytestmark = [
@@ -130,21 +129,11 @@ def test_a_killed_grader_leaves_no_process(tmp_path: Path, namespaces: bool) -> 
         [sys.executable, "-c", code], env=environment, stdout=subprocess.DEVNULL
     )
     try:
-        assert until(lambda: left_of(tmp_path)), "no cage was started"
+        assert wait_until(lambda: left_of(tmp_path)), "no cage was started"
     finally:
         grader.kill()
         grader.wait()
-    assert until(lambda: not left_of(tmp_path)), left_of(tmp_path)
-
-
-def until(condition: Callable[[], object], *, limit_s: float = 60.0) -> bool:
-    """Ask until it is true; False after ``limit_s``."""
-    end_s = time.monotonic() + limit_s
-    while time.monotonic() < end_s:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
+    assert wait_until(lambda: not left_of(tmp_path)), left_of(tmp_path)
 
 
 def test_grading_stops_when_files_of_the_grader_changed(tmp_path: Path) -> None:

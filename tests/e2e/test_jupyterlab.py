@@ -19,24 +19,11 @@ from turbo_lab.core import host
 from turbo_lab.engines import guardian
 from turbo_lab.engines.base import free_port
 
+from ..browsers import FLAGS, browser_path
+
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATIENCE_MS = 180_000  # with everything else, it only ends what hangs
 TOKEN = "only-for-this-test"
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-
-def browser_path() -> str:
-    """The system's Chromium; a skip with its reason, or a failure where CI requires it."""
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if found:
-        return found
-    reason = "no chromium on this machine (Debian: apt-get install chromium)"
-    if os.environ.get("TURBO_LAB_REQUIRE_BROWSER"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,27 +14,18 @@ import pytest
 
 from turbo_lab.core import host
 
+from ..browsers import FLAGS, absent, browser_path
+
 SITE = host.repository_root() / "site"
 HTML = SITE / "_build" / "html"
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 sys.path.insert(0, str(SITE))
-
-
-def _absent(reason: str) -> None:
-    """Where CI requires the browser tests nothing may be missing; elsewhere it is a skip."""
-    if os.environ.get("TURBO_LAB_REQUIRE_BROWSER"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def html() -> Path:
     """Folder of the built site."""
     if not (HTML / "index.html").exists():
-        _absent("the site was not built: make site")
+        absent("the site was not built: make site")
     return HTML
 
 
@@ -59,9 +48,7 @@ def address(html: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """One headless Chromium for all tests of a process."""
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if not found:
-        _absent("no chromium on this machine (Debian: apt-get install chromium)")
+    found = browser_path()
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
@@ -106,7 +93,7 @@ def axe() -> Any:
     try:
         from axe_playwright_python.sync_playwright import Axe
     except ImportError:
-        _absent("axe-playwright-python is not installed: make env-test")
+        absent("axe-playwright-python is not installed: make env-test")
     return Axe()
 
 

@@ -9,16 +9,13 @@ import pytest
 from turbo_lab.core.errors import EngineError, TurboLabError, UnmeasuredError
 from turbo_lab.course import routed
 from turbo_lab.course.routed import RouterTrial
-from turbo_lab.sim.calibration import Calibration
 from turbo_lab.sim.router_live import Routed
 from turbo_lab.sim.router_witness import SharedBeginnings
 
+from ..sim.replica_costs import calibration_for
+
 LOAD = SharedBeginnings(tenants=4, turns=3)
-CALIBRATION = Calibration(
-    name="test", source="invented", fixed_s=0.02, prefill_token_s=6e-4, prefill_context_s=1e-7,
-    decode_sequence_s=2e-3, context_token_s=2e-6, request_s=0.01, blocks=LOAD.pool_blocks,
-    block_tokens=LOAD.block_tokens, max_batched_tokens=2048, max_sequences=8,
-)  # fmt: skip
+CALIBRATION = calibration_for(LOAD)
 
 
 class Lab:

@@ -17,6 +17,8 @@ from turbo_lab.core.errors import EngineError
 from turbo_lab.engines import guardian
 from turbo_lab.engines.base import GuardedProcess, free_port, http_get, require_free_port
 
+from ...waiting import wait_until
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process groups as on Linux")
 
 FAMILY = textwrap.dedent(
@@ -29,16 +31,6 @@ FAMILY = textwrap.dedent(
     time.sleep(600)
     """
 )
-
-
-def wait_until(condition, timeout_s: float = 60.0) -> bool:
-    """Poll; True as soon as the condition holds."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def alive(pid: int) -> bool:

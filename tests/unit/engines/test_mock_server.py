@@ -16,6 +16,8 @@ from turbo_lab.engines.mock_process import MockProcess
 from turbo_lab.engines.mock_script import Reply, Script, Speech, Step, event, payload, split
 from turbo_lab.engines.mock_server import MockServer, load_script
 
+from ...waiting import wait_until
+
 EARLY_S, LATE_S = 1e-3, 1.0  # rounding, and how late a busy machine may wake the mock up
 BODY = json.dumps(
     {"messages": [{"role": "user", "content": "two words"}], "max_tokens": 3}
@@ -36,14 +38,6 @@ def post(port: int, body: bytes = BODY, *, request_id: str = "x") -> bytes:
                 break
             got += block
         return got
-
-
-def wait_until(condition, timeout_s: float = 60.0) -> bool:
-    """Poll; whether the condition came to hold."""
-    deadline = time.monotonic() + timeout_s
-    while not (met := condition()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return bool(met)
 
 
 def port_of(server: MockServer | MockProcess) -> int:

@@ -11,15 +11,8 @@ from turbo_lab.estimate.batching import Job, continuous, play
 from turbo_lab.estimate.concurrency import ClosedLoop, Pool, request_blocks
 from turbo_lab.estimate.fit import StepModel
 from turbo_lab.hardware.roofline import Roof
-from turbo_lab.models.spec import from_hf_config
 
-SPEC = from_hf_config(
-    {
-        "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 128,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512,
-        "max_position_embeddings": 4096, "tie_word_embeddings": True, "torch_dtype": "float32",
-    }
-)  # fmt: skip
+from .small_model import SPEC
 
 
 def model(step_s: float = 0.02, sequence_s: float = 1e-3, prompt: float = 900.0) -> StepModel:

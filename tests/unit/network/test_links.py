@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,8 @@ from turbo_lab.network.experiments import (
 from turbo_lab.network.link import LARGEST_BUFFER_BYTES
 from turbo_lab.network.links import Link, as_link, clean_stale, open_hosts, parse_rate
 from turbo_lab.network.pacing import RATE_VARIABLE, TokenBucket, pace_sockets
+
+from ...waiting import wait_until
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes as on Linux")
 
@@ -200,16 +201,6 @@ OPENER = textwrap.dedent(
         time.sleep(600)
     """
 )
-
-
-def wait_until(condition, timeout_s: float = 60.0) -> bool:
-    """Poll; True as soon as the condition holds."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 @linux

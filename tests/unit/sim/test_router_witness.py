@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turbo_lab.core.errors import UsageError
-from turbo_lab.sim.calibration import Calibration
 from turbo_lab.sim.router_live import Routed, core_shares, replica_args
 from turbo_lab.sim.router_witness import (
     SharedBeginnings,
@@ -19,12 +18,10 @@ from turbo_lab.sim.router_witness import (
     simulated_router,
 )
 
+from .replica_costs import calibration_for
+
 LOAD = SharedBeginnings()
-CALIBRATION = Calibration(
-    name="test", source="invented", fixed_s=0.02, prefill_token_s=6e-4, prefill_context_s=1e-7,
-    decode_sequence_s=2e-3, context_token_s=2e-6, request_s=0.01, blocks=LOAD.pool_blocks,
-    block_tokens=LOAD.block_tokens, max_batched_tokens=2048, max_sequences=8,
-)  # fmt: skip
+CALIBRATION = calibration_for(LOAD)
 TIMES = schedule(LOAD, CALIBRATION, share=0.5)
 ALL_LATER = (LOAD.turns - 1) * LOAD.tenants * LOAD.beginning_tokens
 
