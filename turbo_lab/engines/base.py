@@ -57,16 +57,24 @@ def require_free_port(port: int) -> int:
     """Return ``port`` when nothing listens there; raise UsageError otherwise."""
     if not 1 <= port <= 65535:
         raise UsageError(f"port is {port}; allowed: 1 to 65535, or none for a free one")
+    if reason := port_trouble(port):
+        raise UsageError(
+            f"port {port} is taken ({reason}). Leave the port out to get a free one, or name "
+            "another."
+        )
+    return port
+
+
+def port_trouble(port: int) -> str | None:
+    """Why no server of ours could listen at this port of loopback; None where one could."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform != "win32":  # as servers do; there it would mean sharing the port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise UsageError(
-                f"port {port} is taken ({error.strerror}). Leave the port out to get "
-                "a free one, or name another."
-            ) from error
-    return port
+            return error.strerror or str(error)
+    return None
 
 
 def http_get(

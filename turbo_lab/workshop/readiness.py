@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from turbo_lab.core import host, units
 from turbo_lab.core.config import resolve_dials
 from turbo_lab.core.errors import TurboLabError, UsageError
 from turbo_lab.engines import local_model
+from turbo_lab.engines.base import port_trouble
 
 Status = str  # "ok", "warning" or "failed"
 OLDEST_PYTHON = (3, 11)
@@ -95,14 +95,9 @@ def _cores() -> Check:
 
 
 def _port(port: int) -> Check:
-    with socket.socket() as probe:
-        if sys.platform != "win32":  # as servers do; there it would mean sharing the port
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            step = "JupyterLab takes the next free one; or: turbo-lab lab --port 8890"
-            return Check(f"port {port}", "warning", error.strerror or str(error), step)
+    if reason := port_trouble(port):
+        step = "JupyterLab takes the next free one; or: turbo-lab lab --port 8890"
+        return Check(f"port {port}", "warning", reason, step)
     return Check(f"port {port}", "ok", "free")
 
 
