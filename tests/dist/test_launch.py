@@ -27,8 +27,6 @@ from turbo_lab.parallel.overlap import overlap_job
 from turbo_lab.parallel.sweep import KINDS, sweep_job, sweep_rows
 from turbo_lab.parallel.tally import total
 
-from ..waiting import wait_until
-
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(sys.platform != "linux", reason="process groups as on Linux"),
@@ -104,6 +102,16 @@ def hang(comm: Comm, *, folder: str) -> None:
 
 def alive(pid: int) -> bool:
     return process_token(pid) is not None
+
+
+# Not tests.waiting: the ranks load this file by its path, where no package is around it.
+def wait_until(condition: Any, timeout_s: float = 30.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def pids(folder: Path) -> list[int]:
