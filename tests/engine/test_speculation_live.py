@@ -9,9 +9,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turbo_lab.core.config import resolve_dials
-from turbo_lab.core.errors import UnmeasuredError
 from turbo_lab.engines.pool import pool_session
 from turbo_lab.estimate.speculation import speedup
 from turbo_lab.estimate.verification import VerifyCost
@@ -31,13 +29,12 @@ from turbo_lab.speculative.distribution import same_distribution
 from turbo_lab.speculative.forecast import ForecastRow, LookupForecast, median_error
 from turbo_lab.speculative.lookup import propose
 from turbo_lab.speculative.prompts import CLASSES, class_prompts
-from turbo_lab.speculative.runs import REST_S
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.alone]
 pytest.importorskip("vllm", reason="needs the cpu environment")
 
 NGRAM, DRAFT = Arm("ngram", 10), Arm("draft", 3)
-REPLY, PER_CLASS, SAMPLES, TRIES = 72, 2, 192, 5
+REPLY, PER_CLASS, SAMPLES = 72, 2, 192
 
 
 @dataclass
@@ -103,7 +100,7 @@ def measure_bench(servers: dict[Arm, Any]) -> Bench:
     kind = {"model": off.model_name, "max_tokens": REPLY}
     asked = study.as_requests(ids, **kind)
     with told("plain batches"):
-        steps = patiently(lambda: cost.measure_batches(off, [3, 10], vocab=vocab, passes=2))
+        steps = cost.measure_batches(off, [3, 10], vocab=vocab, passes=2)
     with told("the off-control alone"):
         found = Bench(ids, study.control(off, asked), cost.batch_cost(steps))
     usual = {k: study.ClassRun.from_dict(c["run"]).token_s() for k, c in found.control.items()}
@@ -111,23 +108,10 @@ def measure_bench(servers: dict[Arm, Any]) -> Bench:
     for arm, others in ((NGRAM, None), (DRAFT, study.as_requests(more, **kind))):
         with told(f"calibration of {arm}"):
             how = {"others": others, "vocab": vocab, "passes": 3}
-            found.calibrated[arm] = patiently(
-                partial(study.calibrate, off, servers[arm], arm, **how)
-            )
+            found.calibrated[arm] = study.calibrate(off, servers[arm], arm, **how)
         with told(f"classes of {arm}"):
             found.played[arm] = study.beside(off, servers[arm], asked, expected_s=usual)
     return found
-
-
-def patiently(measure: Callable[[], Any]) -> Any:
-    """The measurement; made again where a busy machine handed out a whole reply at once, from which
-    no step can be read.
-    """
-    for _ in range(TRIES - 1):
-        with suppress(UnmeasuredError):
-            return measure()
-        time.sleep(REST_S)
-    return measure()
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 from turbo_lab.core.errors import UnmeasuredError, UsageError
 from turbo_lab.metrics.definitions import outcome
@@ -19,6 +20,7 @@ from turbo_lab.metrics.timeline import VISIBLE_KINDS, Timeline
 from turbo_lab.workload.request import Request
 
 Phase = Literal["decode", "prefill"]
+Value = TypeVar("Value")
 Send = Callable[[Sequence[Request], int], Sequence[Timeline]]
 QUIET_STEPS = 8
 SETTLED = 0.10
@@ -218,28 +220,32 @@ def measure(
     """
     if passes < 1 or not points:
         raise UsageError(f"{len(points)} points and {passes} passes: both must be at least 1")
+
+    def one_pass(point: StepPoint) -> float:
+        requests = requests_for(point, prompts=prompts, model=model, steps=steps)
+        return read_point(point, send(requests, point.batch))
+
     seconds: dict[StepPoint, list[float]] = {point: [] for point in points}
     _warm_up(points, send=send, prompts=prompts, model=model)
     for turn in range(passes + retries):
         due = seconds if turn < passes else [p for p in seconds if not _settled(seconds[p])]
         for point in due:
-            value = _ask(
-                point, send, lambda p=point: requests_for(
-                    p, prompts=prompts, model=model, steps=steps
-                ),
-            )  # fmt: skip
+            value = unbunched(partial(one_pass, point))
             seconds[point].append(value)
             if on_point is not None:
                 on_point(point, value)
     return tuple(MeasuredStep(point, tuple(values)) for point, values in seconds.items())
 
 
-def _ask(point: StepPoint, send: Send, requests: Callable[[], list[Request]]) -> float:
-    """Seconds of one pass; asked again where a busy machine handed out its replies in bunches."""
+def unbunched(measure: Callable[[], Value]) -> Value:
+    """What ``measure`` gives; asked again, five times in all, while it raises BunchedError.
+
+    A busy machine hands out replies in bunches for a moment; the next reply is whole again.
+    """
     for _ in range(BUNCHED_TRIES - 1):
         with suppress(BunchedError):
-            return read_point(point, send(requests(), point.batch))
-    return read_point(point, send(requests(), point.batch))
+            return measure()
+    return measure()
 
 
 def _settled(passes: Sequence[float]) -> bool:

@@ -14,11 +14,19 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from turbo_lab.client.load import run_closed_loop
 from turbo_lab.core.errors import UnmeasuredError
-from turbo_lab.estimate.points import MeasuredStep, PromptSource, StepPoint, measure
+from turbo_lab.estimate.points import (
+    BunchedError,
+    MeasuredStep,
+    PromptSource,
+    StepPoint,
+    measure,
+    unbunched,
+)
 from turbo_lab.estimate.verification import CostOfCheck, VerifyCost
 from turbo_lab.metrics.definitions import outcome
 from turbo_lab.speculative.counters import GuessCounts, read_counts
@@ -168,7 +176,8 @@ def _pair(
     counted: list[GuessCounts] = []
     for number in range(passes + 1):
         for side, one in enumerate((off, server)):
-            step_s, counts = _one(one, ask[side](one, number), concurrency)
+            asked = ask[side](one, number)
+            step_s, counts = unbunched(partial(_one, one, asked, concurrency))
             if number:
                 seconds[side].append(step_s)
                 counted += [counts] if side else []
@@ -192,7 +201,7 @@ def _step_s(runs: Sequence[Any]) -> float:
     inside = [[t for t in times if begin <= t <= end] for times in marks]
     longest = max(inside, key=len)
     if len(longest) < 3:
-        raise UnmeasuredError("the forced replies share fewer than three arrivals")
+        raise BunchedError("the forced replies share fewer than three arrivals")
     return (longest[-1] - longest[0]) / (len(longest) - 1)
 
 
