@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -156,7 +157,7 @@ def run_sweep(
     order = counterbalanced(sweep.values, rounds=sweep.restarts)
     for done, (number, value) in enumerate(order, start=1):
         home = folder / label(sweep.key, value) / f"restart-{number + 1}"
-        if (home / RECORD_NAME).is_file():
+        if _measured(home):
             continue
         options.progress.say(f"[{done}/{len(order)}] {sweep.key}={value}, restart {number + 1}")
         once = replace(options, calibrate=options.calibrate and not calibrated)
@@ -167,6 +168,12 @@ def run_sweep(
             failures.append(Failure(value, number + 1, str(error)))
             options.progress.say(f"unmeasured: {error}")
     return collect(sweep, folder, failures, store_floor=store_floor)
+
+
+def _measured(home: Path) -> bool:
+    """Whether this restart has its record, be it from a second attempt beside a broken one."""
+    again = home.parent.glob(f"{home.name}-again-*/{RECORD_NAME}")
+    return (home / RECORD_NAME).is_file() or any(again)
 
 
 def _claim(folder: Path, sweep: SweepPlan) -> None:
@@ -201,7 +208,8 @@ def _one(sweep: SweepPlan, value: Scalar, home: Path, launch: Launch, options: O
             server.base_url, plan=plan, out=home, options=replace(options, study=sweep.study)
         )
     if run.interrupted:  # Its record is not whole, so it must not count as this restart's.
-        (home / RECORD_NAME).rename(home / INTERRUPTED_NAME)
+        with contextlib.suppress(FileNotFoundError):  # The disk may have refused it.
+            (home / RECORD_NAME).rename(home / INTERRUPTED_NAME)
         raise KeyboardInterrupt
     if run.problem is not None:
         raise EngineError(str(run.problem)) from run.problem
@@ -219,8 +227,9 @@ def collect(
     for value in sweep.values:
         try:
             arms[str(value)] = load_arm(folder / label(sweep.key, value))
-        except RecordError:
-            continue
+        except RecordError as error:  # A damaged record must not pass for a value not yet measured.
+            if not any(failure.value == value for failure in failures):
+                failures = [*failures, Failure(value, 0, str(error))]
     first = arms.get(str(sweep.values[0]))
     compared = []
     for value in sweep.values[1:]:

@@ -46,6 +46,10 @@ class Impatient(Silent):
             raise KeyboardInterrupt
 
 
+def never(value):
+    raise AssertionError(f"{value} was measured already")
+
+
 def test_a_run_that_was_interrupted_is_measured_anew_and_does_not_count(tmp_path):
     options, work = quick_options(), plan(restarts=1)
     with pytest.raises(KeyboardInterrupt):
@@ -54,6 +58,7 @@ def test_a_run_that_was_interrupted_is_measured_anew_and_does_not_count(tmp_path
     result = run_sweep(work, launch=mock, out=tmp_path, options=options, store_floor=False)
     records = [r for arm in result.arms.values() for r in arm.records]
     assert len(records) == 2 and all(r.complete for r in records)
+    run_sweep(work, launch=never, out=tmp_path, options=options, store_floor=False)
 
 
 def test_counterbalanced_order_meets_all_values_alike():
