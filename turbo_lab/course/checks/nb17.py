@@ -32,6 +32,13 @@ def _a_wider_floor_shows_less(answer: Any) -> str | None:
     return None
 
 
+def _nothing_delivered_is_never_cheap(answer: Any) -> str | None:
+    """A run without a single reply was paid for all the same."""
+    if answer(3.6, 10.0, []) != math.inf:
+        return "Without any reply the cost per token is math.inf, not free and not an error."
+    return None
+
+
 def _missing_runs_do_not_pass(answer: Any) -> str | None:
     """A gate that is not sure must not let a build through."""
     if answer([1.0] * 5, [1.0] * 4, 0.05) != 1 or answer([1.0], [1.0] * 5, 0.05) != 1:
@@ -63,8 +70,8 @@ EXERCISES = (
     ),
     Exercise(
         id="17.2",
-        task="Few restarts: the smallest two-sided p-value of a permutation test with a and b "
-        "restarts a side: smallest_p_value(a, b). All values differ",
+        task="Few restarts: the smallest two-sided p-value of a permutation test of the ranks with "
+        "a and b restarts a side: smallest_p_value(a, b). All values differ",
         cases=(
             case(3, 3, gives=0.1, hint="There are 20 ways to choose 3 of 6; two are extreme."),
             case(5, 5, gives=2 / 252),
@@ -115,12 +122,18 @@ EXERCISES = (
             case(-0.30, -0.10, 0.05, True, gives="better"),
             case(-0.30, -0.10, 0.05, False, gives="worse"),
             case(-0.10, 0.10, 0.0, True, gives="no difference shown"),
+            case(-0.20, -0.02, 0.05, True, gives="no difference shown",
+                 hint="The floor reaches as far below zero as above it."),
+            case(-0.20, -0.02, 0.05, False, gives="no difference shown"),
         ),
         properties=(_a_wider_floor_shows_less,),
         mistakes=(
             Mistake("The noise floor counts: equal runs differ as well.",
                     lambda lo, hi, f, less: "no difference shown" if lo <= 0 <= hi
                     else ("worse" if (lo > 0) == less else "better")),
+            Mistake("The floor has two sides: -floor for the high end.",
+                    lambda lo, hi, f, less: ("worse" if less else "better") if lo > f
+                    else ("better" if less else "worse") if hi < 0 else "no difference shown"),
             Mistake("The middle of the interval decides nothing.",
                     lambda lo, hi, f, less: "no difference shown" if abs((lo + hi) / 2) <= f
                     else ("worse" if (lo + hi > 0) == less else "better")),
@@ -139,12 +152,18 @@ EXERCISES = (
                  hint="Late tokens were paid for and are not delivered."),
             case(3.6, 10.0, [(500, False)], gives=math.inf),
             case(0.1, 3600.0, [(1_000_000, True)], gives=0.1),
+            case(3.6, 10.0, [(900, True), (100, False)], gives=0.01 / 900 * 1e6,
+                 hint="Tokens count, and replies differ in length."),
         ),
+        properties=(_nothing_delivered_is_never_cheap,),
         mistakes=(
             Mistake("Tokens outside the objectives are no service.",
                     lambda p, s, r: p / 3600 * s / sum(n for n, _ in r) * 1e6),
             Mistake("Nothing delivered is infinitely dear, not free.",
                     lambda p, s, r: p / 3600 * s / (sum(n for n, ok in r if ok) or math.inf) * 1e6),
+            Mistake("The share of good tokens counts, not that of good replies.",
+                    lambda p, s, r: p / 3600 * s / sum(n for n, _ in r) * 1e6
+                    / statistics.fmean(ok for _, ok in r) if any(ok for _, ok in r) else math.inf),
             Mistake("A price per hour, a run in seconds.",
                     lambda p, s, r: p * s / (sum(n for n, ok in r if ok) or 1e-300) * 1e6),
         ),
@@ -160,6 +179,11 @@ EXERCISES = (
             case(FIVE, [1.2 * v for v in FIVE], 0.25, gives=0,
                  hint="Below the floor nothing is shown: such a gate cannot see 20 %."),
             case(FIVE, [*FIVE[:4], 9.0], 0.05, gives=0, hint="One slow restart is no median."),
+            case(FIVE, [0.98, 1.3, 1.3, 1.3, 1.3], 0.05, gives=1,
+                 hint="One fast restart is no median either."),
+            case([0.1 * v for v in FIVE], [0.12 * v for v in FIVE], 0.05, gives=1,
+                 hint="The floor is relative: 0.05 is a twentieth of the time, not 50 ms."),
+            case([100 * v for v in FIVE], [101 * v for v in FIVE], 0.05, gives=0),
             case(FIVE, FIVE[:3], 0.05, gives=1),
         ),
         properties=(_missing_runs_do_not_pass,),
@@ -169,6 +193,12 @@ EXERCISES = (
             Mistake("One outlier must not stop a build: compare medians.",
                     lambda m, b, f: 1 if len(m) < 5 or len(b) < 5
                     else int(statistics.fmean(b) / statistics.fmean(m) - 1 > f)),
+            Mistake("The floor is relative to main's median.",
+                    lambda m, b, f: 1 if len(m) < 5 or len(b) < 5
+                    else int(statistics.median(b) - statistics.median(m) > f)),
+            Mistake("The best restart hides what the others lost: compare medians.",
+                    lambda m, b, f: 1 if len(m) < 5 or len(b) < 5
+                    else int(min(b) / min(m) - 1 > f)),
             Mistake("A faster build is no regression.",
                     lambda m, b, f: 1 if len(m) < 5 or len(b) < 5
                     else int(abs(statistics.median(b) / statistics.median(m) - 1) > f)),
