@@ -37,7 +37,9 @@ def limit(share: float) -> float:
 def needed(share: float, *, whole: float) -> float:
     """How many times as fast the part must become to make the whole ``whole`` times as fast.
 
-    ``math.inf`` where it must vanish. Raises UsageError where no improvement of it is enough.
+    ``math.inf`` where it must vanish; 1.0 where it takes no time and nothing is asked of it. Raises
+    UsageError where no improvement of it is enough, and where a part of no time is to slow the
+    whole down.
     """
     if not whole > 0:
         raise UsageError(f"the whole is to be {whole!r} times as fast; it must be above 0")
@@ -46,6 +48,13 @@ def needed(share: float, *, whole: float) -> float:
             f"a part of {share:.1%} can make the whole {limit(share):.3g} times as fast at most, "
             f"not {whole:g} times. Improve a larger part"
         )
+    if share == 0:
+        if whole < 1 - 1e-12:
+            raise UsageError(
+                f"a part that takes no time cannot slow the whole down to {whole:g} times its "
+                "speed. Name a part that takes time"
+            )
+        return 1.0
     left = 1 / whole - (1 - share)
     return math.inf if left <= 1e-15 else share / left
 

@@ -40,6 +40,14 @@ def test_more_than_the_limit_cannot_be_had_and_is_said_with_the_limit():
         amdahl.needed(0.5, whole=3.0)
 
 
+def test_a_part_of_no_time_needs_nothing_and_can_do_nothing():
+    assert amdahl.needed(0.0, whole=1.0) == 1.0
+    with pytest.raises(UsageError, match="takes no time"):
+        amdahl.needed(0.0, whole=0.5)
+    with pytest.raises(UsageError, match="Improve a larger part"):
+        amdahl.needed(0.0, whole=1.5)
+
+
 @given(st.lists(st.floats(0.001, 1e3), min_size=1, max_size=5))
 def test_shares_add_up(seconds):
     found = amdahl.shares({str(i): v for i, v in enumerate(seconds)})
