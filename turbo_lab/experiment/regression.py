@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turbo_lab.core.errors import UsageError
+from turbo_lab.core.errors import TurboLabError, UsageError
 from turbo_lab.experiment.arms import Arm
 from turbo_lab.experiment.metric_names import PER_REQUEST, PER_WINDOW
 from turbo_lab.experiment.run_folder import RECORD_NAME
@@ -27,8 +28,8 @@ def planted(arm: Arm, *, slower: float, build: str = "planted") -> Arm:
 
     The records declare ``build``, so that the gate can name what changed. Scatter stays relative.
     """
-    if not slower > 0:
-        raise UsageError(f"slower is {slower!r}; it must be above 0 (1.2 is a fifth slower)")
+    if not (slower > 0 and math.isfinite(slower)):
+        raise UsageError(f"slower is {slower!r}; a number above 0 is wanted (1.2 is a fifth more)")
     return Arm(build, tuple(_slowed(r, slower, build) for r in arm.records))
 
 
@@ -67,7 +68,8 @@ def run_gate(reference: Arm, candidate: Arm, *, metric: str, folder: Path) -> Ga
     """``turbo-lab compare REFERENCE CANDIDATE --declared build --gate``, as CI would call it.
 
     Both arms are written below ``folder``; the machine's stored noise floors are left out, so that
-    the result depends on the two arms alone.
+    the result depends on the two arms alone. Raises TurboLabError where the command ends without a
+    verdict: a crash has the same exit code as a regression, and must not be taken for one.
     """
     words = ["compare", "main", "branch", "--declared", BUILD, "--metric", metric, "--gate",
              "--no-store"]  # fmt: skip
@@ -79,8 +81,14 @@ def run_gate(reference: Arm, candidate: Arm, *, metric: str, folder: Path) -> Ga
             capture_output=True, text=True, timeout=GATE_TIMEOUT_S,
             env={**os.environ, "TURBO_LAB_CACHE": cache, "NO_COLOR": "1"},
         )  # fmt: skip
-    told = (done.stdout + done.stderr).splitlines()
-    return GateRun(f"turbo-lab {' '.join(words)}", done.returncode, tuple(told))
+    told, command = done.stdout.splitlines(), f"turbo-lab {' '.join(words)}"
+    if not told or not told[-1].startswith("gate: "):
+        said = (done.stderr or done.stdout).strip()[-300:]
+        raise TurboLabError(
+            f"the gate gave no verdict (exit code {done.returncode}): {said}. Run it by hand in "
+            f"{folder}: {command}"
+        )
+    return GateRun(command, done.returncode, tuple(told))
 
 
 def smallest_seen(arm: Arm, *, metric: str, steps: Sequence[float], folder: Path) -> float | None:

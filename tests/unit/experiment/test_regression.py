@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from turbo_lab.core.errors import UsageError
-from turbo_lab.experiment.arms import load_arm
+from turbo_lab.core.errors import TurboLabError, UsageError
+from turbo_lab.experiment.arms import Arm, load_arm
 from turbo_lab.experiment.regression import planted, run_gate, smallest_seen, write_arm
 
 from .trials import load, made_trial
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory):
+def trial(tmp_path_factory):
+    """All arms equally fast, each with its own scatter."""
     folder = tmp_path_factory.mktemp("gate")
-    return load(folder, made_trial(folder)).original
+    return load(folder, made_trial(folder))
+
+
+@pytest.fixture(scope="module")
+def original(trial):
+    return trial.original
 
 
 @pytest.mark.parametrize("metric", ["ttft", "throughput"])
@@ -26,6 +32,20 @@ def test_a_planted_regression_fails_the_gate_and_the_same_build_passes(original,
     assert [run.exit_code for run in (same, slow, fast)] == [0, 1, 0]
     assert slow.lines[-1] == "gate: failed (worse)"
     assert any("because build changed from 'main' to 'planted'" in x for x in slow.lines)
+
+
+@pytest.mark.parametrize(("slower", "exit_code"), [(1.0, 0), (1.2, 1)])
+def test_a_build_with_its_own_runs_passes_unless_it_is_slower(trial, tmp_path, slower, exit_code):
+    main = planted(trial.original, slower=1.0, build="main")
+    branch = planted(trial.arms["fast"], slower=slower, build="branch")
+    assert main.records[0].measurements != branch.records[0].measurements
+    found = run_gate(main, branch, metric="ttft", folder=tmp_path)
+    assert found.exit_code == exit_code
+
+
+def test_a_command_that_dies_is_no_regression(original, tmp_path):
+    with pytest.raises(TurboLabError, match=r"no verdict \(exit code 1\).*There is no record"):
+        run_gate(planted(original, slower=1.0), Arm("none", ()), metric="ttft", folder=tmp_path)
 
 
 def test_what_cannot_be_told_has_not_passed(tmp_path):
@@ -49,8 +69,9 @@ def test_planting_keeps_the_scatter_and_scales_times_and_rates(original):
         old, new = ({m.name: m.value for m in r.measurements} for r in (before, after))
         assert new["ttft_s"] == pytest.approx(2 * old["ttft_s"])
         assert new["output_rate_tok_s"] == pytest.approx(old["output_rate_tok_s"] / 2)
-    with pytest.raises(UsageError, match="above 0"):
-        planted(original, slower=0)
+    for wrong in (0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(UsageError, match="above 0"):
+            planted(original, slower=wrong)
 
 
 def test_a_written_arm_reads_back(original, tmp_path):
