@@ -7,9 +7,11 @@ concluded follows from these records alone (see ``trial_verdict``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -131,15 +133,21 @@ def trial_rows(trial: TrialPlan, folder: Path) -> list[dict[str, Any]]:
     """
     rows = []
     for name in map(str, trial.values):
-        for path in sorted((folder / label(KEY, name)).glob(f"*/{RECORD_NAME}")):
-            timelines = load_run(path.parent).ordered()
+        for path in sorted((folder / label(KEY, name)).glob(f"*/{RECORD_NAME}"), key=_restart):
+            saved = load_run(path.parent)
+            asked = range(trial.plan.requests)
             rows.append({
                 "arm": name,
                 "record": slim(store.load(path)).model_dump(mode="json"),
-                "texts": [t.text for t in timelines],
+                "texts": [t.text if (t := saved.timelines.get(i)) else None for i in asked],
                 "counters": _counters(path.parent),
             })  # fmt: skip
     return rows
+
+
+def _restart(path: Path) -> tuple[int, ...]:
+    """Order of the rounds: the tenth restart comes after the second."""
+    return tuple(int(digits) for digits in re.findall(r"\d+", path.parent.name))
 
 
 def _counters(folder: Path) -> dict[str, float | None]:
@@ -171,6 +179,13 @@ class Trial:
     def restarts(self) -> int:
         """Restarts of the arm that has the fewest."""
         return min(len(arm.records) for arm in self.arms.values())
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether the runs' dates form rounds: each arm ran once before any arm ran again."""
+        dates = [sorted(r.created_at for r in arm.records) for arm in self.arms.values()]
+        rounds = list(zip(*dates, strict=False))
+        return all(max(a) <= min(b) for a, b in pairwise(rounds))
 
     def candidate(self, name: str) -> Candidate:
         """One candidate by name. Raises UsageError."""

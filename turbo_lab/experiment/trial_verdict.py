@@ -7,6 +7,7 @@ original's own restarts, so that no machine's memory has a say.
 
 from __future__ import annotations
 
+import math
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -26,21 +27,32 @@ from turbo_lab.experiment.quality_checks import mentions_any
 from turbo_lab.experiment.quality_paired import PairedDifference, paired_difference
 from turbo_lab.experiment.trial import Trial
 
-METRICS = ("throughput", "ttft", "tpot")  # the primary one first
+METRICS = ("throughput", "ttft", "tpot")  # the primary one first, where no other was named
 QUALITY_MARGIN = 0.10  # so many right answers fewer, as a share of all, would still be accepted
+# With nothing lost among n questions a loss of the margin is ruled out at 95 % only where
+# (1 - margin)^n <= 0.05. The bootstrap cannot tell: n equal pairs give an interval without width.
+LEAST_QUESTIONS = math.ceil(math.log(0.05) / math.log(1 - QUALITY_MARGIN))
 SERVICE_MARGIN = 0.01
+
+
+def metrics_of(trial: Trial) -> tuple[str, ...]:
+    """What is compared: the metric that was named before the runs, then the others."""
+    named = str(trial.original.records[0].variables.get("primary_metric") or METRICS[0])
+    return (named, *(m for m in METRICS if metric_name(m) != metric_name(named)))
 
 
 def aa_difference(original: Arm, *, metric: str) -> Difference | None:
     """The original against itself: its restarts of odd rounds against those of even rounds.
 
-    Odd and even rounds ran in opposite orders. None with fewer than four restarts, where a side
-    would have one.
+    Odd and even rounds ran in opposite orders. None with fewer than four restarts that have the
+    metric, where a side would have one.
     """
     if len(original.records) < 4:
         return None
-    values = samples(original, metric_name(metric)).values
-    return median_difference(values[0::2], values[1::2])
+    wanted = metric_name(metric)
+    odd, even = (samples(Arm(original.path, original.records[first::2]), wanted).values
+                 for first in (0, 1))  # fmt: skip
+    return median_difference(odd, even) if min(len(odd), len(even)) > 1 else None
 
 
 def compare_to_original(trial: Trial, name: str, *, metric: str) -> Comparison:
@@ -78,12 +90,13 @@ class Quality:
     def ok(self) -> bool | None:
         """True where a loss above ``QUALITY_MARGIN`` is ruled out, False where it is shown.
 
-        None between the two: "no difference shown" is not "equal".
+        None between the two ("no difference shown" is not "equal"), and with fewer questions than
+        ``LEAST_QUESTIONS`` where no loss is shown.
         """
         if self.right is None:
             return None
         if self.right.low >= -QUALITY_MARGIN:
-            return True
+            return True if self.right.units >= LEAST_QUESTIONS else None
         return False if self.right.high < -QUALITY_MARGIN else None
 
 
@@ -95,8 +108,9 @@ def quality(trial: Trial, name: str, *, answers: Sequence[Sequence[str]]) -> Qua
     first, second = trial.texts[trial.candidates[0].name], trial.texts[name]
     own = [agreement(a, b).equal_share for a, b in combinations(first, 2)]
     other = [agreement(a, b).equal_share for a, b in product(first, second)]
+    asked = answers[: min(map(len, (*first, *second)))]
     try:
-        right = paired_difference(_right(first, answers), _right(second, answers))
+        right = paired_difference(_right(first, asked), _right(second, asked))
     except UnmeasuredError:
         right = None
     return Quality(_mean(own), _mean(other), right)
@@ -104,10 +118,9 @@ def quality(trial: Trial, name: str, *, answers: Sequence[Sequence[str]]) -> Qua
 
 def _right(texts: Sequence[Sequence[str | None]], answers: Sequence[Sequence[str]]) -> list[float]:
     """Of each question, the share of restarts that answered it rightly."""
-    asked = min(len(answers), *map(len, texts))
     return [
-        statistics.fmean(mentions_any(replies[i] or "", answers[i]) for replies in texts)
-        for i in range(asked)
+        statistics.fmean(mentions_any(replies[i] or "", right) for replies in texts)
+        for i, right in enumerate(answers)
     ]
 
 
@@ -152,7 +165,10 @@ def ratio(trial: Trial, name: str, *, metric: str) -> float:
 
 @dataclass(frozen=True)
 class Finding:
-    """All about one candidate. ``service`` and ``cost``: original and candidate."""
+    """All about one candidate. ``service`` and ``cost``: original and candidate.
+
+    ``comparisons``: by metric, the primary one first (see ``metrics_of``).
+    """
 
     name: str
     comparisons: dict[str, Comparison]
@@ -163,13 +179,19 @@ class Finding:
     @property
     def primary(self) -> Comparison:
         """The comparison by the metric that was named before the run."""
-        return self.comparisons[METRICS[0]]
+        return next(iter(self.comparisons.values()))
 
     @property
     def equal_service(self) -> bool | None:
         """Whether as many requests were within the objectives; None without objectives."""
         a, b = self.service
         return None if a is None or b is None else b >= a - SERVICE_MARGIN
+
+    @property
+    def costs_more(self) -> bool:
+        """Whether whole runs cost more per token; False without a price."""
+        a, b = self.cost
+        return a is not None and b is not None and b > a
 
     def decision(self) -> tuple[str, str]:
         """``adopt``, ``do not adopt`` or ``not yet``, and why, in one sentence."""
@@ -188,9 +210,19 @@ class Finding:
             return "do not adopt", "no gain is shown in the primary metric"
         if good is None:
             return "not yet", "a loss of right answers is not ruled out"
+        return self._after_a_gain()
+
+    def _after_a_gain(self) -> tuple[str, str]:
+        """The primary metric is better and the answers are as good: what else must hold."""
+        if not self.primary.changed:
+            return "not yet", "no recorded setting differs, so the gain has no known cause"
         if not self.primary.attributable:
             return "not yet", "more than the declared setting differs"
-        return "adopt", "better, at equal service, without a loss of right answers"
+        if self.equal_service is None:
+            return "not yet", "no objectives were declared, so equal service is not shown"
+        if self.costs_more:
+            return "not yet", "a token of the whole run costs more all the same"
+        return "adopt", "better, at equal service; too large a loss of right answers is ruled out"
 
 
 def findings(trial: Trial, *, answers: Sequence[Sequence[str]]) -> list[Finding]:
@@ -204,7 +236,7 @@ def _finding(trial: Trial, name: str, answers: Sequence[Sequence[str]]) -> Findi
                    for what, key in (("slo", "share"), ("cost", "value")))  # fmt: skip
     return Finding(
         name=name,
-        comparisons={m: compare_to_original(trial, name, metric=m) for m in METRICS},
+        comparisons={m: compare_to_original(trial, name, metric=m) for m in metrics_of(trial)},
         quality=quality(trial, name, answers=answers),
         service=(share[0], share[1]),
         cost=(cost[0], cost[1]),

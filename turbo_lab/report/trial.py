@@ -8,7 +8,13 @@ from pathlib import Path
 from turbo_lab.experiment.compare import Comparison
 from turbo_lab.experiment.regression import GateRun
 from turbo_lab.experiment.trial import Trial
-from turbo_lab.experiment.trial_verdict import QUALITY_MARGIN, Finding, Quality, table
+from turbo_lab.experiment.trial_verdict import (
+    LEAST_QUESTIONS,
+    QUALITY_MARGIN,
+    Finding,
+    Quality,
+    table,
+)
 from turbo_lab.records.environment import describe_machine
 from turbo_lab.records.store import write_text_atomically
 from turbo_lab.report import comparison_text as text
@@ -57,10 +63,10 @@ def cell(value: float | None) -> str:
 def conditions(trial: Trial) -> str:
     """Load, machine and date in one sentence: without them the table compares with nothing."""
     record = trial.original.records[0]
-    told = record.variables
+    told, order = record.variables, "in turns" if trial.in_turns else "not in turns"
     return (
         f"{told['requests']} requests by {told['concurrency']} users, {told['output_tokens']} "
-        f"tokens each; {trial.restarts} restarts of every arm, in turns; "
+        f"tokens each; {trial.restarts} restarts of every arm, {order}; "
         f"{describe_machine(record.environment)}, {record.created_at[:10]}. The primary metric, "
         f"named before the runs, is {told['primary_metric']}."
     )
@@ -68,16 +74,20 @@ def conditions(trial: Trial) -> str:
 
 def quality_words(found: Quality) -> str:
     """The guard in one sentence."""
-    if found.right is None or found.own is None or found.other is None:
+    right = found.right
+    if right is None:
         return "quality: cannot tell, too few replies were compared"
     state = {True: "passed", False: "failed", None: "cannot tell"}[found.ok]
-    return (
-        f"quality guard {state}: {found.right.candidate:.0%} of the answers are right, the "
-        f"original's {found.right.reference:.0%}; difference {100 * found.right.low:+.0f} to "
-        f"{100 * found.right.high:+.0f} points, {100 * QUALITY_MARGIN:.0f} fewer allowed; "
-        f"{found.other:.0%} of the replies are the original's to the letter, "
-        f"which repeats {found.own:.0%} itself"
+    out = (
+        f"quality guard {state}: {right.candidate:.0%} of the answers are right, the "
+        f"original's {right.reference:.0%}; difference {100 * right.low:+.0f} to "
+        f"{100 * right.high:+.0f} points, {100 * QUALITY_MARGIN:.0f} fewer allowed"
     )
+    if found.ok is None and right.units < LEAST_QUESTIONS:
+        out += f" ({right.units} questions; {LEAST_QUESTIONS} could rule a loss out)"
+    if found.other is not None:
+        out += f"; {found.other:.0%} of the replies are the original's to the letter"
+    return out if found.own is None else f"{out}, which repeats {found.own:.0%} itself"
 
 
 def floor_words(c: Comparison) -> str:
@@ -91,12 +101,12 @@ def finding_lines(found: Finding) -> list[str]:
     """Everything about one candidate, a sentence each."""
     out = [
         f"{name}: {c.verdict}"
-        + (f" ({text.difference_words(c)}; noise floor {floor_words(c)})" if c.effect else "")
+        + (f" ({told}; noise floor {floor_words(c)})" if (told := text.difference_words(c)) else "")
         for name, c in found.comparisons.items()
     ]
     primary = found.primary
     if primary.attributable:
-        out.append(f"cause: {primary.declared} is the only setting that differs")
+        out.append(f"cause: {primary.declared} is the only setting that differs{_follows(primary)}")
     elif words := text.cause_words(primary):
         out.append(words)
     out += [f"reason: {reason}" for reason in primary.reasons]
@@ -109,6 +119,11 @@ def finding_lines(found: Finding) -> list[str]:
         out.append(f"unit cost: {b:.3g} USD per million tokens, the original {a:.3g} "
                    f"({text.percent(b / a - 1)})")  # fmt: skip
     return out + [f"note: {caveat}" for caveat in primary.caveats]
+
+
+def _follows(c: Comparison) -> str:
+    names = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in c.follows))
+    return f"; the engine derived {names} from it" if names else ""
 
 
 def forest_rows(found: Sequence[Finding]) -> list[ForestRow]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -66,8 +69,6 @@ def test_verdicts_decisions_and_causes(made):
 
 
 def test_changing_a_sample_file_changes_the_verdict(made, tmp_path):
-    import shutil
-
     folder, plan_ = tmp_path / "copy", made[1]
     shutil.copytree(made[0], folder)
     assert verdicts.findings(load(folder, plan_), answers=ANSWERS)[0].decision()[0] == "adopt"
@@ -88,6 +89,59 @@ def test_the_noise_floor_is_the_originals_own_difference(made):
     assert own is not None
     assert found.noise_floor == pytest.approx(max(abs(own.effect), (own.high - own.low) / 2))
     assert "1 A/A comparisons stored" in found.noise_source
+
+
+def edited(made, change):
+    rows = trial_rows(made[1], made[0])
+    for row in rows:
+        change(row)
+    return read_trial(rows, CANDIDATES)
+
+
+def test_the_metric_that_was_named_before_the_runs_decides(made):
+    def name_ttft(row):
+        row["record"]["variables"]["primary_metric"] = "ttft_s"
+
+    found = verdicts.findings(edited(made, name_ttft), answers=ANSWERS)[0]
+    assert found.primary.metric == "ttft_s.p50"
+    assert [c.metric for c in found.comparisons.values()][1:] == ["output_rate_tok_s", "tpot_s.p50"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_a_metric_that_restarts_lack_gives_no_verdict_and_no_crash(made, kept):
+    seen = []
+
+    def drop_tpot(row):
+        if row["arm"] == "original":
+            seen.append(row)
+            if len(seen) > kept:
+                for found in row["record"]["measurements"]:
+                    if found["name"] == "tpot_s":
+                        found.update(samples=[], value=None, reason="one token a reply")
+
+    trial = edited(made, drop_tpot)
+    assert verdicts.aa_difference(trial.original, metric="tpot") is None
+    found = verdicts.findings(trial, answers=ANSWERS)[0]
+    assert found.comparisons["tpot"].verdict == ("cannot tell" if kept else "no data")
+    assert found.primary.verdict == "better"
+
+
+def test_the_tenth_restart_comes_after_the_second_and_runs_in_rounds_are_in_turns(made, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(made[0], folder)
+    home = folder / "arm-original"
+    shutil.move(home / "restart-2", home / "restart-10")
+    before, after = (load(place, made[1]).original.records for place in (made[0], folder))
+    assert [r.digest for r in after] == [before[i].digest for i in (0, 2, 3, 4, 1)]
+
+    def date(row, minute):
+        row["record"]["created_at"] = f"2026-01-01T00:{minute:02d}:00Z"
+
+    for in_turns in (True, False):
+        rows = trial_rows(made[1], made[0])
+        for number, row in enumerate(rows):
+            date(row, 3 * (number % 5) + number // 5 if in_turns else number)
+        assert read_trial(rows, CANDIDATES).in_turns is in_turns
 
 
 @pytest.mark.parametrize("restarts", [1, 2, 3])
@@ -117,6 +171,37 @@ def test_lost_answers_stop_a_faster_candidate(made):
     some = read_trial(replies(rows, "fast", ["x"] * 3 + ["a b c"] * 27), CANDIDATES)
     found = verdicts.findings(some, answers=ANSWERS)[0]
     assert found.quality.ok is None and found.decision()[0] == "not yet"
+
+
+def test_equal_answers_to_few_questions_rule_no_loss_out(made):
+    trial = load(*made)
+    for questions, ok in ((verdicts.LEAST_QUESTIONS, True), (10, None), (4, None)):
+        found = verdicts.findings(trial, answers=ANSWERS[:questions])[0]
+        assert found.quality.ok is ok
+        assert found.decision()[0] == ("adopt" if ok else "not yet")
+    assert (1 - verdicts.QUALITY_MARGIN) ** verdicts.LEAST_QUESTIONS <= 0.05
+
+
+def test_a_reply_that_is_missing_does_not_shift_the_others(made, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(made[0], folder)
+    journal = next((folder / "arm-fast" / "restart-1").glob("*.jsonl"))
+    lines = [x for x in journal.read_text().splitlines() if json.loads(x).get("index") != 3]
+    journal.write_text("\n".join(lines) + "\n")
+    first = next(row for row in trial_rows(made[1], folder) if row["arm"] == "fast")
+    assert first["texts"] == ["a b c"] * 3 + [None] + ["a b c"] * 26
+
+
+def test_a_gain_is_adopted_only_at_equal_service_that_is_known_and_no_higher_cost(made):
+    good = verdicts.findings(load(*made), answers=ANSWERS)[0]
+    assert replace(good, cost=(1.0, 0.8)).decision()[0] == "adopt"
+    assert replace(good, cost=(1.0, 1.1)).decision() == (
+        "not yet", "a token of the whole run costs more all the same"
+    )  # fmt: skip
+    decision, why = replace(good, service=(None, None)).decision()
+    assert decision == "not yet" and "no objectives were declared" in why
+    same = {"throughput": replace(good.primary, changed=(), attributable=False)}
+    assert "no recorded setting differs" in replace(good, comparisons=same).decision()[1]
 
 
 def test_late_replies_stop_it_too_and_more_than_one_change_leaves_the_cause_open(made):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ pytest.importorskip("matplotlib")
 from turbo_lab.experiment import trial_verdict as verdicts
 from turbo_lab.experiment.regression import GateRun
 from turbo_lab.report.plots.trial import plot_amdahl, plot_restarts, plot_stages
-from turbo_lab.report.trial import cell, finding_lines, forest_rows, write_report
+from turbo_lab.report.trial import cell, finding_lines, forest_rows, quality_words, write_report
 
 from .trials import ANSWERS, load, made_trial
 
@@ -41,6 +42,27 @@ def test_a_finding_tells_effect_floor_quality_service_and_cause(found):
     assert [row.label for row in forest_rows(found[1])] == [
         f"{name}, {metric}" for name in ("fast", "slow") for metric in verdicts.METRICS
     ]
+
+
+def test_equal_arms_and_what_the_engine_derives_are_told(found):
+    good = found[1][0]
+    equal = replace(good.primary, effect=0.0, verdict="no difference shown")
+    lines = finding_lines(replace(good, comparisons={"throughput": equal}))
+    assert lines[0].startswith("throughput: no difference shown (0.0%, 95 % interval")
+    derived = replace(good.primary, follows=("config.x.async_scheduling", "async_scheduling"))
+    lines = finding_lines(replace(good, comparisons={"throughput": derived}))
+    assert any(x.endswith("differs; the engine derived async_scheduling from it") for x in lines)
+
+
+def test_the_guard_says_what_it_lacks(found):
+    trial = found[0]
+    few = verdicts.quality(trial, "fast", answers=ANSWERS[:10])
+    assert "guard cannot tell" in quality_words(few) and "10 questions; 29 could" in quality_words(
+        few
+    )
+    once = quality_words(replace(few, own=None))
+    assert "to the letter" in once and "itself" not in once
+    assert "too few replies" in quality_words(replace(few, right=None))
 
 
 @pytest.mark.parametrize(
