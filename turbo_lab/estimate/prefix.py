@@ -34,19 +34,35 @@ def offload_hit_tokens(*, prompt_tokens: int, block_tokens: int) -> int:
 
 
 def tenants_that_fit(
-    *, pool_blocks: int, prefix_tokens: int, prompt_tokens: int, block_tokens: int
+    *,
+    pool_blocks: int,
+    prefix_tokens: int,
+    prompt_tokens: int,
+    block_tokens: int,
+    output_tokens: int = 1,
 ) -> int:
-    """Most tenants whose prefixes stay cached when they ask in turn: ``(pool - other) / prefix``.
+    """Most tenants whose prefixes stay cached when they ask in turn.
 
-    ``other``: blocks of a request that are not its prefix (it needs them beside all prefixes).
-    With more tenants than this the least recently used blocks are evicted before they are asked
-    for again.
+    ``(pool + full - open) / (prefix + full)`` in blocks. Behind its prefix a request fills ``full``
+    blocks, new ones each time, and has ``open`` (0 or 1) block that is not full. The full ones stay
+    in the pool as long as the prefix before them, though nobody asks for them again: only a
+    tenant's own next request displaces them. The open one is reused at once. Without full ones this
+    is ``(pool - open) / prefix``.
+
+    With more tenants than this the least recently used blocks of a prefix are evicted before they
+    are asked for again. 0 where the pool cannot hold one request. The last token of a reply is
+    never stored.
     """
     prefix = prefix_tokens // block_tokens
     if prefix < 1:
         raise UsageError(f"a prefix of {prefix_tokens} tokens fills no block of {block_tokens}")
-    other = blocks_of(prompt_tokens, block_tokens=block_tokens) - prefix
-    return max(0, (pool_blocks - other) // prefix)
+    stored = prompt_tokens + output_tokens - 1
+    held = blocks_of(stored, block_tokens=block_tokens)
+    if held > pool_blocks:
+        return 0
+    full = stored // block_tokens - prefix
+    unfilled = held - stored // block_tokens
+    return (pool_blocks + full - unfilled) // (prefix + full)
 
 
 def break_even_bandwidth_bytes_s(*, bytes_per_token: float, prefill_tok_s: float) -> float:

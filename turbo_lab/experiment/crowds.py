@@ -39,6 +39,7 @@ class Tenants:
         return tenants_that_fit(
             pool_blocks=pool_blocks, prefix_tokens=self.prefix_tokens,
             prompt_tokens=self.prompt_tokens, block_tokens=block_tokens,
+            output_tokens=self.output_tokens,
         )  # fmt: skip
 
     def prompts(self) -> list[list[list[int]]]:

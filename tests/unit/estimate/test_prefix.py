@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turbo_lab.core.errors import UsageError
@@ -126,18 +128,38 @@ def test_a_changed_first_token_changes_every_block() -> None:
     assert cache.serve(prompt(17, first=1)).hit_tokens == 0
 
 
-@given(blocks=st.integers(6, 40), prefix=st.integers(1, 5))
-def test_tenants_that_fit_are_all_found_and_one_more_loses(blocks: int, prefix: int) -> None:
-    length = prefix * BLOCK + 2
-    fit = tenants_that_fit(pool_blocks=blocks, prefix_tokens=prefix * BLOCK,
-                           prompt_tokens=length, block_tokens=BLOCK)  # fmt: skip
-    for count, all_found in ((fit, True), (fit + 1, False)):
-        cache = PrefixCache(blocks, block_tokens=BLOCK)
-        prompts = [[t, *range(50, 50 + length - 1)] for t in range(count)]
-        for one in prompts:
-            cache.serve(one)
-        found = sum(cache.serve(one).hit_tokens for one in prompts)
-        assert (found == count * prefix * BLOCK) is (all_found or count == 0)
+def found_again(blocks: int, *, tenants: int, prefix: int, rest: int) -> list[int]:
+    """Hit tokens of the second and third round; behind its prefix every prompt is new."""
+    cache, fresh = PrefixCache(blocks, block_tokens=BLOCK), itertools.count(1000)
+    shared = [[t, *range(50, 50 + prefix * BLOCK - 1)] for t in range(tenants)]
+    rounds = [
+        sum(cache.serve([*one, *itertools.islice(fresh, rest)]).hit_tokens for one in shared)
+        for _ in range(3)
+    ]
+    return rounds[1:]
+
+
+@given(blocks=st.integers(6, 40), prefix=st.integers(1, 5), rest=st.integers(1, 3 * BLOCK + 1))
+@example(blocks=24, prefix=4, rest=4 * BLOCK)  # 3 tenants; with one rest for all it would be 5
+def test_tenants_that_fit_are_all_found_and_one_more_loses(
+    blocks: int, prefix: int, rest: int
+) -> None:
+    size = {"prefix_tokens": prefix * BLOCK, "prompt_tokens": prefix * BLOCK + rest}
+    fit = tenants_that_fit(pool_blocks=blocks, block_tokens=BLOCK, **size)
+    if prefix + -(-rest // BLOCK) > blocks:
+        assert fit == 0
+        return
+    all_tokens = prefix * BLOCK
+    for count in (fit, fit + 1):
+        again = found_again(blocks, tenants=count, prefix=prefix, rest=rest)
+        assert (again == [count * all_tokens] * 2) is (count == fit)
+
+
+def test_blocks_of_the_rest_take_their_place() -> None:
+    """The lesson's GPU settings: 24 blocks of 16, prefixes of 4 blocks, 64 tokens behind them."""
+    size = {"pool_blocks": 24, "prefix_tokens": 64, "block_tokens": 16}
+    assert tenants_that_fit(prompt_tokens=64 + 64, output_tokens=2, **size) == 3
+    assert tenants_that_fit(prompt_tokens=64 + 14, output_tokens=2, **size) == 5
 
 
 @pytest.mark.parametrize(("length", "found"), [(1, 0), (4, 0), (5, 0), (6, 4), (577, 572)])
