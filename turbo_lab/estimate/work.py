@@ -1,9 +1,11 @@
 """Least operations and bytes of one engine step, and the time they bound.
 
 A step runs some sequences together; each brings new tokens and a context. Counted is what cannot
-be avoided even with perfect fusion: each weight that is used is read once, each cached token is
-read once per sequence, each new key and value is written once. Activations are left out, because
-fused kernels can keep them on the chip. So the time from these counts is a true lower bound.
+be avoided even with perfect fusion: each weight that is used is read once, each cached token that
+a layer looks at is read once per sequence, each new key and value is written once. Activations are
+left out, because fused kernels can keep them on the chip, and so are tables of which a token reads
+one row. So the time from these counts is a true lower bound; with experts it rests on how many of
+them a batch uses, which is an estimate.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from turbo_lab.hardware.roofline import Roof, RooflinePoint
 from turbo_lab.models.layers import Attention, FeedForward
 from turbo_lab.models.memory import (
     layer_bytes_per_token,
-    live_tokens,
     resolve_kv_dtype,
     state_bytes_per_request,
 )
@@ -167,7 +168,7 @@ def _weights(
     ]
     if count.experts:
         parts.append(Operation("experts", 2.0 * tokens * active, touched * weight_bytes))
-    other = count.extras + count.norms
+    other = count.extras - count.lookups + count.norms
     parts.append(Operation("norms and rest", 2.0 * tokens * other, other * weight_bytes))
     return parts
 
@@ -199,27 +200,56 @@ def _attention(spec: ModelSpec, rows: Sequence[Row], kv_dtype: str) -> Operation
     flops = cache = 0.0
     for layer in spec.attention_layers:
         stored = layer_bytes_per_token(layer, dtype=kind)
+        keys = layer.indexer.bytes_per_token if layer.indexer else 0
         for new, past in rows:
             flops += attention_flops(layer, new=new, past=past)
+            flops += indexer_flops(layer, new=new, past=past)
             # Old tokens are read, new ones written. A layer that shares a cache adds no bytes.
-            cache += stored * (live_tokens(layer, context_tokens=past) + new)
+            cache += stored * (old_tokens_read(layer, past=past) + new) + keys * (past + new)
     return Operation("attention", flops, cache_bytes=cache)
+
+
+def old_tokens_read(layer: Attention, *, past: int) -> int:
+    """Cached tokens that a step must read at least: those that its first new token looks at.
+
+    All ``past`` ones; with a window W at most ``W - 1`` (the new token is in it); with chunks of C
+    those of the running chunk, ``past mod C``; behind an indexer at most its top k.
+    """
+    if layer.kind == "chunked" and layer.window_tokens:
+        return past % layer.window_tokens
+    if layer.window_tokens is not None:
+        return min(past, layer.window_tokens - 1)
+    return min(past, layer.indexer.topk) if layer.indexer else past
 
 
 def attention_flops(layer: Attention, *, new: int, past: int) -> float:
     """Operations of scores and weighted values of one layer for one sequence, causal half saved.
 
-    Each new token at position p looks at ``min(p, window)`` tokens and spends
-    ``2 * H * (D_k + D_v)`` on each. MLA in decode works on the latent:
-    ``D_k = rank + rope, D_v = rank`` (weight absorption); in prefill on the full heads.
+    Each new token at position p looks at p tokens, at most at its window or the indexer's top k,
+    with chunks of C at ``(p - 1) mod C + 1``, and spends ``2 * H * (D_k + D_v)`` on each. MLA in
+    decode works on the latent: ``D_k = rank + rope, D_v = rank`` (weight absorption); in prefill on
+    the full heads.
     """
-    looked_at = _pairs(new, past, layer.window_tokens)
-    if layer.indexer is not None:
-        looked_at = min(looked_at, float(new) * layer.indexer.topk)
     wide_k, wide_v = layer.head_dim_k, layer.head_dim_v
     if layer.latent is not None and new == 1:
         wide_k, wide_v = layer.latent.cached_dim, layer.latent.kv_rank
+    if layer.kind == "chunked" and layer.window_tokens:
+        size = layer.window_tokens
+        looked_at = _chunk_pairs(past + new, size) - _chunk_pairs(past, size)
+    else:
+        most = layer.indexer.topk if layer.indexer else layer.window_tokens
+        looked_at = _pairs(new, past, most)
     return 2.0 * layer.query_heads * (wide_k + wide_v) * looked_at
+
+
+def indexer_flops(layer: Attention, *, new: int, past: int) -> float:
+    """Operations with which sparse attention picks its tokens: ``2 * H_i * D_i`` per visible one.
+
+    It looks at the whole context for every new token. 0 without an indexer.
+    """
+    if layer.indexer is None:
+        return 0.0
+    return 2.0 * layer.indexer.heads * layer.indexer.head_dim * _pairs(new, past, None)
 
 
 def _pairs(new: int, past: int, window: int | None) -> float:
@@ -229,6 +259,12 @@ def _pairs(new: int, past: int, window: int | None) -> float:
         return (first + last) * new / 2
     inside = max(0, window - past)  # new tokens whose window is not yet full
     return (first + past + inside) * inside / 2 + (new - inside) * float(window)
+
+
+def _chunk_pairs(tokens: int, size: int) -> float:
+    """Pairs of all tokens up to this one where each sees its own chunk up to itself."""
+    whole, rest = divmod(tokens, size)
+    return (whole * size * (size + 1) + rest * (rest + 1)) / 2
 
 
 def _states(spec: ModelSpec, rows: Sequence[Row]) -> Operation:

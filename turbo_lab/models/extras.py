@@ -43,13 +43,30 @@ def root_extras(spec: ModelSpec, text: Fields) -> int:
     return 0
 
 
+def lookup_tables(spec: ModelSpec, text: Fields, *, positions: int | None) -> int:
+    """Weights among the extras of which one token reads a single row, as of an embedding.
+
+    Learned positions (``positions``: rows beyond the context length, None without) and the table
+    of inputs for each layer (Gemma 3n, Gemma 4).
+    """
+    rows = 0 if positions is None else (spec.context_tokens + positions) * spec.hidden
+    if spec.model_type in ("gemma3n_text", "gemma4_text"):
+        return rows + _per_layer_table(spec, text)
+    return rows
+
+
 def _per_layer_inputs(spec: ModelSpec, text: Fields) -> int:
-    width = text.count("hidden_size_per_layer_input", default=0, zero=True)
-    if not width:
+    table = _per_layer_table(spec, text)
+    if not table:
         return 0
+    width = text.count("hidden_size_per_layer_input")
+    return table + spec.hidden * width * len(spec.layers) + width
+
+
+def _per_layer_table(spec: ModelSpec, text: Fields) -> int:
+    width = text.count("hidden_size_per_layer_input", default=0, zero=True)
     vocab = text.count("vocab_size_per_layer_input", default=spec.vocab)
-    wide = width * len(spec.layers)
-    return vocab * wide + spec.hidden * wide + width
+    return vocab * width * len(spec.layers)
 
 
 def _gemma3n_layer(hidden: int, text: Fields) -> int:

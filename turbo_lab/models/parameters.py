@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turbo_lab.models.extras import layer_extras, root_extras
+from turbo_lab.models.extras import layer_extras, lookup_tables, root_extras
 from turbo_lab.models.families import Family, family_of
 from turbo_lab.models.fields import Fields
 from turbo_lab.models.layers import Attention, FeedForward, Latent, Layer, State
@@ -19,6 +19,8 @@ class ParameterCount:
     ``mixers``: attention and state layers; ``experts``: routed experts only; ``dense``: dense and
     shared feed-forward parts and routers; ``vision`` is None when a tower exists that cannot be
     counted here. ``active``: language parameters one token uses, embedding lookup included.
+    ``lookups``: the part of ``extras`` of which a token reads one row (learned positions, inputs
+    for each layer).
     """
 
     embedding: int
@@ -30,6 +32,7 @@ class ParameterCount:
     extras: int
     vision: int | None
     active: int
+    lookups: int = 0
 
     @property
     def text(self) -> int:
@@ -76,6 +79,7 @@ def count_parameters(spec: ModelSpec) -> ParameterCount:
     return ParameterCount(
         embedding=embedding, head=head, mixers=mixers, dense=dense, experts=experts, norms=norms,
         extras=extras, vision=vision_parameters(spec), active=text_total - idle,
+        lookups=lookup_tables(spec, text, positions=family.positions),
     )  # fmt: skip
 
 

@@ -14,11 +14,14 @@ from turbo_lab.estimate.work import (
     attention_flops,
     decode_work,
     expected_experts,
+    indexer_flops,
+    old_tokens_read,
     prefill_work,
     step_work,
 )
 from turbo_lab.hardware.roofline import Roof
-from turbo_lab.models.layers import Attention, FeedForward, Latent
+from turbo_lab.models.catalog import load_model
+from turbo_lab.models.layers import Attention, FeedForward, Indexer, Latent
 from turbo_lab.models.memory import kv_bytes_per_token
 from turbo_lab.models.parameters import count_parameters
 from turbo_lab.models.spec import from_hf_config
@@ -89,6 +92,55 @@ def test_windows_count_pair_by_pair(new: int, past: int, window: int) -> None:
     layer = Attention("sliding", 1, 1, 1, 0, window_tokens=window)
     pairs = sum(min(past + i, window) for i in range(1, new + 1))
     assert attention_flops(layer, new=new, past=past) == 2 * pairs
+
+
+@given(st.integers(1, 60), st.integers(0, 60), st.integers(1, 40))
+def test_chunks_count_pair_by_pair(new: int, past: int, chunk: int) -> None:
+    layer = Attention("chunked", 1, 1, 1, 0, window_tokens=chunk)
+    positions = range(past, past + new)
+    assert attention_flops(layer, new=new, past=past) == 2 * sum(p % chunk + 1 for p in positions)
+    assert old_tokens_read(layer, past=past) == past % chunk
+
+
+@given(st.integers(0, 100), st.integers(1, 40))
+def test_a_new_token_has_its_own_place_in_the_window(past: int, window: int) -> None:
+    layer = Attention("sliding", 1, 1, 1, 1, window_tokens=window)
+    # 2 operations for each of a key and a value: as many tokens as are read, and the new one.
+    seen = attention_flops(layer, new=1, past=past) / 4
+    assert old_tokens_read(layer, past=past) + 1 == seen
+
+
+SPARSE = Attention("mla", 8, 8, 24, 16, latent=Latent(32, 8, 16, 16), indexer=Indexer(4, 16, 20))
+
+
+@given(st.integers(1, 60), st.integers(0, 60))
+def test_sparse_attention_looks_at_the_top_k_and_its_indexer_at_everything(
+    new: int, past: int
+) -> None:
+    places = [past + i for i in range(1, new + 1)]
+    width = 40 + 32 if new == 1 else 24 + 16
+    picked = sum(min(place, 20) for place in places)
+    assert attention_flops(SPARSE, new=new, past=past) == 2 * 8 * width * picked
+    assert indexer_flops(SPARSE, new=new, past=past) == 2 * 4 * 16 * sum(places)
+    assert old_tokens_read(SPARSE, past=past) == min(past, 20)
+
+
+def test_a_long_context_of_a_sparse_model_is_not_read_whole() -> None:
+    """DeepSeek-V3.2 at 131,072 tokens: 61 x 2,048 latents of 1,152 B, and all indexer keys."""
+    spec = load_model("deepseek-v3.2").spec()
+    moved = decode_work(spec, batch=1, context_tokens=131_072).part("attention").cache_bytes
+    assert moved == 61 * (1152 * (2048 + 1) + 132 * 131_072)
+    assert moved < 0.15 * 131_072 * kv_bytes_per_token(spec)
+
+
+def test_tables_that_are_looked_up_are_not_read() -> None:
+    base = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 5000,
+            "vocab_size": 500}  # fmt: skip
+    spec = from_hf_config(base)
+    count = count_parameters(spec)
+    assert count.lookups == 5000 * 64
+    weights = decode_work(spec, batch=1, context_tokens=1).weight_bytes
+    assert weights == 2 * (count.text - count.lookups)
 
 
 def test_mla_works_on_the_latent_in_decode_and_on_heads_in_prefill() -> None:
