@@ -14,10 +14,11 @@ class Deployment:
     """The engine's settings. Defaults are those of a GPU server; one batch is in flight.
 
     ``dtype``: what the engine computes in (``auto``: the checkpoint's own), which an ``auto``
-    ``kv_dtype`` and the states follow. ``block_tokens`` None: the platform's default.
-    ``prediction_layers``: extra attention layers of the draft that shares the pool; None takes
-    the checkpoint's own (MTP) when ``speculative_tokens`` is above 0. ``async_scheduling``: two
-    batches are in flight (the default of GPU servers from 0.26 on; off on the CPU).
+    ``kv_dtype`` (unless the checkpoint declares one for its cache) and the states follow.
+    ``block_tokens`` None: the platform's default. ``prediction_layers``: extra attention layers of
+    the draft that shares the pool; None takes the checkpoint's own (MTP) when
+    ``speculative_tokens`` is above 0. ``async_scheduling``: two batches are in flight (the default
+    of GPU servers from 0.26 on; off on the CPU).
     """
 
     tensor_parallel: int = 1
@@ -73,16 +74,3 @@ class Deployment:
         if any(layer.indexer for layer in spec.attention_layers):
             return 64
         return 128 if self.platform == "cpu" else 16
-
-
-def pipeline_stages(layers: int, *, stages: int) -> tuple[int, ...]:
-    """The stage of each layer: even parts, the rest to the middle and late stages but the last.
-
-    Source: vLLM's ``get_pp_indices``. Raises UsageError with more stages than layers.
-    """
-    if stages > layers:
-        raise UsageError(f"pipeline_parallel is {stages}, but the model has {layers} layers.")
-    sizes = [layers // stages] * stages
-    for extra in range(2, layers % stages + 2):
-        sizes[-extra] += 1
-    return tuple(stage for stage, size in enumerate(sizes) for _ in range(size))

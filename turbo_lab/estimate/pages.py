@@ -7,17 +7,19 @@ from typing import Literal
 
 from turbo_lab.core import host
 from turbo_lab.core.errors import UsageError
-from turbo_lab.estimate.deployment import Deployment, pipeline_stages
+from turbo_lab.estimate.deployment import Deployment
 from turbo_lab.estimate.law import Law
 from turbo_lab.models.dtypes import Dtype, head_bytes
 from turbo_lab.models.layers import Attention, Layer, State
 from turbo_lab.models.memory import (
+    compute_dtype,
     kv_heads_per_rank,
     layer_bytes_per_token,
     resolve_kv_dtype,
     serving_dtype,
 )
 from turbo_lab.models.spec import ModelSpec
+from turbo_lab.models.stages import pipeline_stages
 from turbo_lab.models.states import state_bytes
 
 
@@ -73,8 +75,7 @@ def cache_layers(
             f"tensor_parallel is {deployment.tensor_parallel}, which does not divide the "
             f"{spec.query_heads} attention heads."
         )
-    kv_dtype = deployment.dtype if deployment.kv_dtype == "auto" else deployment.kv_dtype
-    dtype = resolve_kv_dtype(spec, dtype=kv_dtype)
+    dtype = resolve_kv_dtype(spec, dtype=deployment.kv_dtype, computed=deployment.dtype)
     stages = pipeline_stages(len(spec.layers), stages=deployment.pipeline_parallel)
     layers = [*zip(stages, spec.layers, strict=True), *_prediction(spec, deployment)]
     state_bytes_max = max(
@@ -142,7 +143,7 @@ def _attention(
 
 def _state_bytes(spec: ModelSpec, state: State | None, deployment: Deployment) -> int:
     assert state is not None
-    chosen = resolve_kv_dtype(spec, dtype=deployment.dtype)
+    chosen = compute_dtype(spec, dtype=deployment.dtype)
     model_dtype = chosen if chosen in ("bf16", "fp16", "fp32") else serving_dtype(spec)
     forced = deployment.state_dtype or _cpu_state_dtype(state, deployment)
     default = "fp32" if state.kind == "kimi_delta" else model_dtype

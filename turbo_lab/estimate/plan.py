@@ -65,8 +65,9 @@ def plan(
     """
     setup = deployment or Deployment()
     weights = weight_bytes(
-        spec, tensor_parallel=setup.tensor_parallel, pipeline_parallel=setup.pipeline_parallel
-    )
+        spec, tensor_parallel=setup.tensor_parallel, pipeline_parallel=setup.pipeline_parallel,
+        dtype=setup.dtype,
+    )  # fmt: skip
     if weights is None:
         raise UsageError(
             f"the weight format {spec.quantization!r} of {spec.name} has no rule here; "

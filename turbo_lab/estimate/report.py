@@ -7,11 +7,13 @@ from typing import Any
 
 from turbo_lab.core.units import GiB
 from turbo_lab.estimate.capacity import Capacity, capacity, pool_layout
-from turbo_lab.estimate.deployment import Deployment, pipeline_stages
+from turbo_lab.estimate.deployment import Deployment
 from turbo_lab.estimate.law import Law, law_for
 from turbo_lab.models import memory
 from turbo_lab.models.parameters import count_parameters
+from turbo_lab.models.quantization import declared_kv_dtype
 from turbo_lab.models.spec import ModelSpec
+from turbo_lab.models.stages import pipeline_stages
 from turbo_lab.models.weights import weight_bytes
 
 
@@ -59,8 +61,9 @@ def estimate_lines(
 def _model_lines(spec: ModelSpec, setup: Deployment) -> list[Line]:
     count = count_parameters(spec)
     weights = weight_bytes(
-        spec, tensor_parallel=setup.tensor_parallel, pipeline_parallel=setup.pipeline_parallel
-    )
+        spec, tensor_parallel=setup.tensor_parallel, pipeline_parallel=setup.pipeline_parallel,
+        dtype=setup.dtype,
+    )  # fmt: skip
     vision = "" if count.vision else " (no vision tower)"
     if count.vision is None:
         vision = " (a vision tower is there but cannot be counted here)"
@@ -81,17 +84,20 @@ def _model_lines(spec: ModelSpec, setup: Deployment) -> list[Line]:
             "weights_bytes_per_rank",
             weights.per_rank if weights else None,
             "B",
-            "matrices divided by the ranks, norms and rotary table whole" if weights else unknown,
+            "on the fullest rank: routers, norms, MLA's way down and the rotary table are whole"
+            if weights
+            else unknown,
         ),
     ]
 
 
 def _memory_lines(spec: ModelSpec, setup: Deployment) -> list[Line]:
-    dtype = memory.resolve_kv_dtype(
-        spec, dtype=setup.dtype if setup.kv_dtype == "auto" else setup.kv_dtype
-    )
+    dtype = memory.resolve_kv_dtype(spec, dtype=setup.kv_dtype, computed=setup.dtype)
     tp = setup.tensor_parallel
+    told = declared_kv_dtype(spec)
     assumed = ", dtype assumed" if spec.dtype_assumed and setup.kv_dtype == "auto" else ""
+    if told and setup.kv_dtype == "auto":
+        assumed = ", as the checkpoint asks"
     return [
         Line(
             "kv_bytes_per_token",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from turbo_lab.models.families import family_of
 from turbo_lab.models.layers import Attention, FeedForward, Latent, Layer, State
 from turbo_lab.models.spec import ModelSpec
 
@@ -31,16 +32,19 @@ def layer_matrices(spec: ModelSpec, layer: Layer) -> Iterator[Matrix]:
         if latent is not None:
             yield from _latent(spec.hidden, layer.attention, latent)
         else:
-            yield from _attention(spec.hidden, layer.attention)
+            gated = family_of(spec.model_type).query_gate
+            yield from _attention(spec.hidden, layer.attention, gated=gated)
     if layer.state is not None:
         yield from _state(spec.hidden, layer.state)
     if layer.feed_forward is not None:
-        yield from _feed_forward(spec.hidden, layer.feed_forward)
+        latent_size = int(spec.config.get("moe_latent_size") or 0)
+        yield from _feed_forward(spec.hidden, layer.feed_forward, latent=latent_size)
 
 
-def _attention(hidden: int, part: Attention) -> Iterator[Matrix]:
+def _attention(hidden: int, part: Attention, *, gated: bool) -> Iterator[Matrix]:
+    """``gated``: the query projection makes a gate of the same width as well."""
     keys = 0 if part.shares_kv else part.kv_heads
-    yield Matrix("self_attn.q_proj", hidden, part.query_heads * part.head_dim_k)
+    yield Matrix("self_attn.q_proj", hidden, part.query_heads * part.head_dim_k * (1 + gated))
     if keys:
         yield Matrix("self_attn.k_proj", hidden, keys * part.head_dim_k)
         yield Matrix("self_attn.v_proj", hidden, keys * part.head_dim_v)
@@ -83,9 +87,13 @@ def _state(hidden: int, part: State) -> Iterator[Matrix]:
         yield Matrix("self_attn.o_proj", inner, hidden)
 
 
-def _feed_forward(hidden: int, part: FeedForward) -> Iterator[Matrix]:
+def _feed_forward(hidden: int, part: FeedForward, *, latent: int) -> Iterator[Matrix]:
+    """``latent``: width of the space in which the experts work, 0 for the hidden one."""
     if part.experts:
-        yield from _mlp("mlp.experts", hidden, part.width, part.matrices, part.experts)
+        yield from _mlp("mlp.experts", latent or hidden, part.width, part.matrices, part.experts)
+        if latent:
+            yield Matrix("mlp.fc1_latent_proj", hidden, latent)
+            yield Matrix("mlp.fc2_latent_proj", latent, hidden)
         if part.shared_width:
             yield from _mlp("mlp.shared_experts", hidden, part.shared_width, part.matrices, 1)
         if part.parallel_width:

@@ -7,6 +7,7 @@ from typing import Literal
 from turbo_lab.core.errors import UsageError
 from turbo_lab.models.dtypes import Dtype, canonical_dtype, head_bytes, latent_bytes
 from turbo_lab.models.layers import Attention
+from turbo_lab.models.quantization import declared_kv_dtype
 from turbo_lab.models.spec import ModelSpec
 from turbo_lab.models.states import state_bytes
 
@@ -45,7 +46,7 @@ def kv_bytes_per_token(spec: ModelSpec, *, dtype: Dtype = "bf16", tensor_paralle
     """Bytes one token adds over all layers that store K and V for it, on one rank.
 
     Sliding-window and chunked layers count (a token inside the window); fixed states and
-    indexer keys do not. ``dtype="auto"`` is the checkpoint's own.
+    indexer keys do not. ``dtype="auto"`` is the checkpoint's own (see ``resolve_kv_dtype``).
     """
     kind = resolve_kv_dtype(spec, dtype=dtype)
     return sum(
@@ -110,9 +111,20 @@ def indexer_bytes_per_token(spec: ModelSpec) -> int:
     return sum(la.indexer.bytes_per_token for la in spec.attention_layers if la.indexer)
 
 
-def resolve_kv_dtype(spec: ModelSpec, *, dtype: str) -> Dtype:
-    """``auto`` becomes the dtype the model is served in; other names become the short ones."""
-    return canonical_dtype(serving_dtype(spec) if dtype == "auto" else dtype, field="kv dtype")
+def resolve_kv_dtype(spec: ModelSpec, *, dtype: str, computed: str = "auto") -> Dtype:
+    """The cache format that ``dtype`` stands for; other names become the short ones.
+
+    ``auto`` is what a quantised checkpoint declares for its cache, else what the engine computes in
+    (``computed``, itself ``auto`` for the dtype the model is served in).
+    """
+    if dtype == "auto":
+        return declared_kv_dtype(spec) or compute_dtype(spec, dtype=computed)
+    return canonical_dtype(dtype, field="kv dtype")
+
+
+def compute_dtype(spec: ModelSpec, *, dtype: str = "auto") -> Dtype:
+    """The dtype the engine computes in: ``auto`` is the one the model is served in."""
+    return canonical_dtype(serving_dtype(spec) if dtype == "auto" else dtype)
 
 
 def state_bytes_per_request(spec: ModelSpec, *, tensor_parallel: int = 1) -> int:

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from turbo_lab.core.errors import UsageError
 from turbo_lab.core.units import GiB
 from turbo_lab.estimate.capacity import capacity, pool_layout
-from turbo_lab.estimate.deployment import Deployment, pipeline_stages
+from turbo_lab.estimate.deployment import Deployment
 from turbo_lab.estimate.groups import group_layers
 from turbo_lab.estimate.law import LAWS, law_for
 from turbo_lab.estimate.pages import CacheLayer
 from turbo_lab.models.catalog import find_model
 from turbo_lab.models.memory import kv_bytes_per_token
+from turbo_lab.models.stages import pipeline_stages
 
 MODELS = ("llama-3.1-8b", "gpt-oss-20b", "deepseek-v3.2", "llama-4-scout", "gemma-4-26b-a4b",
           "qwen3.5-27b", "kimi-linear-48b-a3b", "falcon-h1-0.5b", "mimo-v2-flash")  # fmt: skip

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from turbo_lab.core.errors import UsageError
 from turbo_lab.core.units import GiB
+from turbo_lab.estimate.capacity import pool_layout
+from turbo_lab.estimate.deployment import Deployment
 from turbo_lab.models.catalog import catalog_ids, find_model, load_model
 from turbo_lab.models.memory import (
     indexer_bytes_per_token,
@@ -16,6 +18,7 @@ from turbo_lab.models.memory import (
     kv_cache_bytes,
     kv_heads_per_rank,
 )
+from turbo_lab.models.spec import from_hf_config
 
 SMALL_MODELS = ("llama-3.1-8b", "gpt-oss-20b", "deepseek-v3.2", "llama-4-scout", "qwen3.5-27b")
 
@@ -89,6 +92,31 @@ def test_packed_formats_are_for_latents_only() -> None:
     for model, dtype in (("llama-3.1-8b", "fp8_ds_mla"), ("deepseek-v3", "nvfp4")):
         with pytest.raises(UsageError, match=dtype):
             kv_bytes_per_token(load_model(model).spec(), dtype=dtype)
+
+
+FP8_CACHE = {"num_bits": 8, "type": "float", "dynamic": False, "strategy": "tensor"}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "per_head"),
+    [({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": FP8_CACHE}, 256),
+     ({"quant_method": "modelopt", "quantization": {"kv_cache_quant_algo": "FP8"}}, 256),
+     ({"quant_method": "modelopt_fp4", "kv_cache_quant_algo": "NVFP4"}, 144),
+     ({"quant_method": "modelopt", "kv_cache_scheme": {**FP8_CACHE, "dynamic": True}}, 512),
+     ({"quant_method": "modelopt", "quant_algo": "FP8"}, 512),
+     ({"quant_method": "compressed-tensors", "kv_cache_scheme": FP8_CACHE}, 256),
+     ({"quant_method": "compressed-tensors", "kv_cache_scheme": None}, 512),
+     ({"quant_method": "fp8"}, 512)],
+)  # fmt: skip
+def test_an_automatic_cache_is_what_the_checkpoint_asks_for(
+    quantization: dict, per_head: int
+) -> None:
+    config = {**load_model("llama-3.1-8b").config, "quantization_config": quantization}
+    spec = from_hf_config(config)
+    assert kv_bytes_per_token(spec, dtype="auto") == 32 * 8 * per_head
+    assert kv_bytes_per_token(spec) == 32 * 8 * 512
+    asked = pool_layout(spec, max_len=512, deployment=Deployment(dtype="bfloat16"))
+    assert asked.bytes_per_block == (16 * 32 * 8 * per_head,)
 
 
 def test_bad_input_is_named() -> None:
