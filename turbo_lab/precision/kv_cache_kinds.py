@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from turbo_lab.core.errors import UsageError
 from turbo_lab.models.spec import ModelSpec
 from turbo_lab.precision.eviction_rule import Eviction, evicted_layer_bytes
 from turbo_lab.precision.kv_cache_scheme import KvScheme, kv_scheme, layer_cache_bytes
@@ -44,7 +45,16 @@ def cache_bytes(
         spec: the model; each attention layer has its own KV heads and head size.
         texts_tokens: length of each text; each has a cache of its own.
         element_bytes: of one value in the model's own dtype.
+
+    Raises:
+        UsageError: a layer that is no plain full attention with keys as wide as values.
     """
+    for index, layer in enumerate(spec.attention_layers):
+        if layer.kind != "full" or layer.shares_kv or layer.head_dim_k != layer.head_dim_v:
+            raise UsageError(
+                f"{spec.name}, attention layer {index}: these caches are for full attention with "
+                "keys as wide as values"
+            )
     law = evicted_layer_bytes if isinstance(kind, Eviction) else layer_cache_bytes
     return sum(
         law(kind, tokens=tokens, kv_heads=layer.kv_heads, head_dim=layer.head_dim_k,
