@@ -1,4 +1,4 @@
-"""``turbo-lab doctor``: name the probable cause from a log, a ``/metrics`` page or a record."""
+"""``turbo-lab doctor``: name the probable cause from a log, a page, a record or timelines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def doctor(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PATH|URL|RECORD", help="Logs (also .gz), saved pages, records or servers."
+            metavar="PATH|URL|RECORD",
+            help="Logs (also .gz), saved pages, records, runs, request timelines or servers.",
         ),
     ] = None,
     interview: Annotated[
@@ -40,13 +41,15 @@ def doctor(
 
     Reads logs of vLLM 0.2 to 0.33, plain or with the prefixes of Ray, Compose
     and Kubernetes. Secrets are removed from the shown lines. A server that does
-    not answer is a finding too. Exit code: 0 no finding, 1 findings, 2 wrong use.
+    not answer is a finding too. Of a run's folder the record and the requests as
+    the client saw them are read. Exit code: 0 no finding, 1 findings, 2 wrong use.
 
     Examples:\n
       turbo-lab doctor server.log\n
       turbo-lab doctor http://127.0.0.1:8000 --json\n
       turbo-lab doctor http://10.0.0.4:8000 http://10.0.0.5:8000\n
-      turbo-lab doctor runs/a/record.json\n
+      turbo-lab doctor runs/a\n
+      turbo-lab doctor runs/a/requests.jsonl\n
       turbo-lab doctor --interview
     """
     if causes:

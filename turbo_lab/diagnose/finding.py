@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Confidence = Literal["high", "medium", "low"]
-Kind = Literal["log", "metrics", "record"]
+Kind = Literal["log", "metrics", "record", "timelines"]
 ORDER: dict[Confidence, int] = {"high": 0, "medium": 1, "low": 2}
 
 

@@ -83,15 +83,28 @@ def request_row(index: int, timeline: Timeline) -> dict[str, Any]:
 
 
 def begin(folder: Path, header: Mapping[str, Any]) -> Journal:
-    """Open the journal of a new run. Raises UsageError where a run lies already."""
+    """Open the journal of a new run; of two that begin at once in one folder only one may.
+
+    Raises UsageError where a run lies already, RecordError where the disk refuses the first line
+    (nothing stays behind then).
+    """
     path = folder / REQUESTS_NAME
-    if path.exists():
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(exist_ok=False)
+    except FileExistsError:
         raise UsageError(
             f"{folder} already holds a run. Give another --out, or continue that run with --resume"
-        )
-    journal = Journal(path)
-    journal.append({"kind": "header", **header})
-    journal.sync()
+        ) from None
+    except OSError as error:
+        raise RecordError(f"{path} could not be made: {error.strerror or error}.") from error
+    try:
+        journal = Journal(path)
+        journal.append({"kind": "header", **header})
+        journal.sync()
+    except RecordError:
+        path.unlink(missing_ok=True)
+        raise
     return journal
 
 
@@ -100,10 +113,21 @@ def load_run(folder: str | Path) -> SavedRun:
 
     Raises RecordError when there is no run or its journal is damaged in the middle.
     """
-    path = Path(folder) / REQUESTS_NAME
+    return read_run(Path(folder) / REQUESTS_NAME)
+
+
+def read_run(path: Path) -> SavedRun:
+    """The same from the journal itself, whatever its name. Raises RecordError."""
     rows = read_rows(path)
     if not rows or rows[0].get("kind") != "header":
         raise RecordError(f"{path} holds no run: its first line is missing.")
+    try:
+        return _saved(rows)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"{path} holds a row that no run writes: {error!r}.") from error
+
+
+def _saved(rows: Sequence[Mapping[str, Any]]) -> SavedRun:
     timelines: dict[int, Timeline] = {}
     sessions: list[Session] = []
     lost, restarted, end_s, shift_s = 0, 0, 0.0, 0.0
