@@ -208,13 +208,16 @@ def _seconds(text: str) -> float:
 
 
 def _sigterm_interrupts() -> None:
-    """A polite kill ends the run like Ctrl-C: what was measured is written down."""
+    """A polite kill or a closed terminal ends the run like Ctrl-C: the record is written."""
     import signal
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP, and nohup ignores it.
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 def _options(console: Console, **chosen: Any) -> Options:
@@ -231,7 +234,10 @@ def _run(url: str, plan: BenchPlan, folder: Path, options: Options) -> BenchRun:
     try:
         return run_bench(url, plan=plan, out=folder, options=options)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted before the measurement began; nothing lost in {folder}", err=True)
+        typer.echo(
+            f"interrupted before there was a record; what was measured, if anything, is kept in "
+            f"{folder} (--resume --out {folder} goes on)", err=True,
+        )  # fmt: skip
         raise typer.Exit(INTERRUPTED) from None
 
 

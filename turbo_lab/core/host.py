@@ -135,6 +135,14 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "turbo-lab"
 
 
+def user_path(path: Path | str) -> Path:
+    """A path that somebody typed, with ``~`` and ``~name`` as a shell reads them.
+
+    As there, the name of an unknown user stays as it is (``Path.expanduser`` would raise).
+    """
+    return Path(os.path.expanduser(path))  # noqa: PTH111
+
+
 def short_path(path: Path | str) -> str:
     """A path as the lessons show it: relative to the checkout, or with the home folder as ``~``.
 

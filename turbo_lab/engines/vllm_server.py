@@ -25,7 +25,7 @@ def check_model_folder(model: str) -> None:
     looks_local = model.startswith(("/", ".", "~")) or Path(model).exists()
     if not looks_local:
         return
-    folder = Path(model).expanduser()
+    folder = host.user_path(model)
     if not folder.is_dir():
         raise UsageError(
             f"model folder {model} does not exist. Give a folder with config.json, a "
@@ -80,7 +80,7 @@ class VllmServer(ManagedServer):
 
     def _environment(self) -> dict[str, str]:
         env = self.args.environment()
-        if Path(self.args.model).expanduser().is_dir():
+        if host.user_path(self.args.model).is_dir():
             env.setdefault("HF_HUB_OFFLINE", "1")
         library = vllm_cli.openmp_preload() if self.args.device == "cpu" else None
         if library:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from turbo_lab.core.errors import RecordError, TurboLabError
+from turbo_lab.core.host import user_path
 from turbo_lab.experiment import settings
 from turbo_lab.experiment.metric_names import MetricName
 from turbo_lab.experiment.run_folder import RECORD_NAME, REQUESTS_NAME
@@ -74,7 +75,7 @@ def load_arm(path: str | Path) -> Arm:
 
     Raises RecordError when there is no record or one of them is damaged.
     """
-    place = Path(path).expanduser()
+    place = user_path(path)
     if place.is_file():
         return Arm(str(path), (_load(place),))
     if (place / RECORD_NAME).is_file():

@@ -18,6 +18,7 @@ from turbo_lab.client.load import Item
 from turbo_lab.client.sampler import INTERVAL_S, Sampler
 from turbo_lab.client.stream import Target
 from turbo_lab.core.errors import EngineError, RecordError, TurboLabError, UsageError
+from turbo_lab.core.host import user_path
 from turbo_lab.core.units import MiB, format_bytes
 from turbo_lab.experiment import gates, run_folder, settings
 from turbo_lab.experiment.bench_record import make_record
@@ -89,7 +90,7 @@ def run_bench(
         RecordError: the folder cannot be written. What was measured stays loadable.
     """
     options = options or Options()
-    folder = Path(out).expanduser()
+    folder = user_path(out)
     target = Target(base_url, timeout_s=plan.timeout_s)
     plan, saved = _plan_to_run(folder, plan, options)
     _check_disk(folder)
@@ -242,7 +243,8 @@ def _measure(
             )  # fmt: skip
         finally:
             rows = sampler.stop()
-            options.progress.end()
+            with contextlib.suppress(OSError):  # The terminal may be gone; the record is not.
+                options.progress.end()
     return _finish(
         base_url, folder, options, server=server, dialect=dialect, calibration=calibration,
         writer=writer, rows=rows,

@@ -118,5 +118,5 @@ def _loop(
     times = [schedule[i] for i in starts]  # After a resume the rest keeps its gaps.
     run_open_loop(
         chosen, base_url=base_url, schedule_s=[t - times[0] for t in times],
-        timeout_s=plan.timeout_s, warmup=plan.warmup, on_finish=take,
+        timeout_s=plan.timeout_s, warmup=plan.warmup, retries=plan.retries, on_finish=take,
     )  # fmt: skip

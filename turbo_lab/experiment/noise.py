@@ -65,9 +65,18 @@ def read_runs(key: str, *, folder: Path | None = None) -> list[dict[str, Any]]:
     path = (folder or floor_folder()) / f"{key}.json"
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        return [row for row in rows if _is_whole(row)]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    return [row for row in rows if isinstance(row, Mapping) and "effect" in row]
+
+
+def _is_whole(row: Any) -> bool:
+    """An effect and both ends of its interval, as numbers."""
+    if not isinstance(row, Mapping):
+        return False
+    ends = row.get("interval")
+    found = [row.get("effect"), *(ends if isinstance(ends, list) else ())]
+    return len(found) == 3 and all(isinstance(value, int | float) for value in found)
 
 
 def store_run(

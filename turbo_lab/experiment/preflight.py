@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from turbo_lab.client.stream import send_one
 from turbo_lab.core.errors import EngineError, MissingDependencyError, UsageError
+from turbo_lab.core.host import user_path
 from turbo_lab.experiment.plan import BenchPlan
 from turbo_lab.experiment.secrets import hide_key
 from turbo_lab.metrics import definitions
@@ -62,18 +64,24 @@ class _HubTokenizer:
 
 
 def load_tokenizer(folder: str | None, *, required: bool) -> Tokenizer | None:
-    """The tokenizer of a local model folder; None where there is none and none is required."""
-    file = Path(folder).expanduser() / "tokenizer.json" if folder else None
-    if file is None or not file.is_file():
+    """The tokenizer of a local model folder; None where none is required and none can be read.
+
+    A server may name a folder that this user may not even look into: that is none.
+    """
+    file = user_path(folder) / "tokenizer.json" if folder else None
+    if file is None or not os.path.isfile(file):  # noqa: PTH113 (Path.is_file may raise)
         if required:
-            raise UsageError(f"{folder} has no tokenizer.json; give a model folder")
+            raise UsageError(f"{folder} has no tokenizer.json to read; give a model folder")
         return None
     try:
         return _HubTokenizer(file)
     except ImportError:
         if required:
             raise MissingDependencyError("tokenizers", needed_for="exact prompt lengths") from None
-        return None
+    except Exception as error:  # The library raises Exception itself for a file that is none.
+        if required:
+            raise UsageError(f"{file} is no tokenizer: {error}. Give another folder") from error
+    return None
 
 
 def learn_dialect(base_url: str, *, plan: BenchPlan, tokenizer: Tokenizer | None) -> Dialect:

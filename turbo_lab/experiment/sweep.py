@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from turbo_lab.core.errors import EngineError, RecordError, TurboLabError, UsageError
+from turbo_lab.core.host import user_path
 from turbo_lab.experiment.arms import Arm, load_arm
 from turbo_lab.experiment.bench import Options, run_bench
 from turbo_lab.experiment.compare import Comparison, compare
@@ -150,7 +151,7 @@ def run_sweep(
         RecordError: nothing can be written.
     """
     options = options or Options()
-    folder = Path(out).expanduser()
+    folder = user_path(out)
     _claim(folder, sweep)
     failures: list[Failure] = []
     calibrated = False

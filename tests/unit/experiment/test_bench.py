@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
 
-from turbo_lab.core.errors import EngineError, RecordError, UsageError
+from turbo_lab.core.errors import EngineError, MissingDependencyError, RecordError, UsageError
 from turbo_lab.engines.mock_script import Reply, Script, Speech
 from turbo_lab.engines.mock_server import MockServer
-from turbo_lab.experiment import gates
+from turbo_lab.experiment import gates, run_folder
 from turbo_lab.experiment.arms import observed
 from turbo_lab.experiment.bench import run_bench
 from turbo_lab.experiment.plan import BenchPlan
+from turbo_lab.experiment.preflight import load_tokenizer
 from turbo_lab.experiment.run_folder import load_run
 from turbo_lab.records import store
+from turbo_lab.records.journal import Journal
 
 from .conftest import TTFT_S, quick_options, quick_plan, speech
 
@@ -192,3 +195,51 @@ def test_full_disk_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with MockServer(speech()) as server, pytest.raises(RecordError, match="only 1000 B are free"):
         run_bench(server.base_url, plan=quick_plan(), out=tmp_path, options=quick_options())
+
+
+def test_a_model_folder_that_may_not_be_looked_into_is_no_tokenizer(tmp_path, monkeypatch):
+    """A server in a container names /root/...; the client's user may not even ask what is there."""
+
+    def private(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    assert load_tokenizer(str(tmp_path), required=False) is None
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert load_tokenizer(str(tmp_path), required=False) is None, "not a tokenizer"
+    with pytest.raises((UsageError, MissingDependencyError), match="tokenizer"):
+        load_tokenizer(str(tmp_path), required=True)
+    monkeypatch.setattr(os, "stat", private)
+    assert load_tokenizer("/root/models/x", required=False) is None
+    with pytest.raises(UsageError, match=r"no tokenizer\.json to read"):
+        load_tokenizer("/root/models/x", required=True)
+
+
+def test_of_two_runs_that_begin_in_one_folder_one_may(tmp_path):
+    with run_folder.begin(tmp_path, {"plan": {}}), pytest.raises(UsageError, match="already holds"):
+        run_folder.begin(tmp_path, {"plan": {}})
+
+
+def test_a_disk_that_refuses_the_first_line_leaves_no_run_behind(tmp_path, monkeypatch):
+    def full(self, row):
+        raise RecordError("No space left on device")
+
+    monkeypatch.setattr(Journal, "append", full)
+    with pytest.raises(RecordError, match="No space"):
+        run_folder.begin(tmp_path, {"plan": {}})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "row", ['{"kind":"request","index":0}', '{"kind":"session"}', '{"kind":"request","timeline":7}']
+)
+def test_a_row_that_no_run_writes_is_named(tmp_path, row):
+    (tmp_path / run_folder.REQUESTS_NAME).write_text('{"kind":"header","plan":{}}\n' + row + "\n")
+    with pytest.raises(RecordError, match="no run writes"):
+        load_run(tmp_path)
+
+
+def test_a_home_that_nobody_has_is_a_name_like_any_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EngineError, match="cannot connect"):
+        run_bench("http://127.0.0.1:9", plan=quick_plan(), out="~nobody-of-that-name/run")
+    assert (tmp_path / "~nobody-of-that-name" / "run").is_dir()

@@ -51,3 +51,19 @@ def test_w19_three_against_three_can_never_be_significant_five_against_five_can(
     lowest = sum(ranks[:count])
     p = 2 * sum(s <= lowest for s in sums) / len(sums)
     assert (p < 0.05) is can and (p >= 0.1) is not can
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        "null",
+        "7",
+        '[{"effect": "x", "interval": [0, 1]}]',
+        '[{"effect": 0.1}]',
+        '[{"effect": 0.1, "interval": [1]}]',
+    ],
+)
+def test_a_damaged_floor_counts_as_none(tmp_path, runs):
+    (tmp_path / "k.json").write_text(f'{{"runs": {runs}}}')
+    assert noise.read_runs("k", folder=tmp_path) == []
+    assert floor(tmp_path, one_start=True).source.startswith("assumed")

@@ -191,3 +191,15 @@ def test_wrong_sweeps_are_refused():
 def test_values_that_no_run_can_have_are_refused_before_the_first(fields, words):
     with pytest.raises(UsageError, match=words):
         plan(**fields)
+
+
+def test_a_damaged_record_is_a_failure_with_its_reason(tmp_path):
+    work = plan(restarts=1)
+    result = run_sweep(work, launch=mock, out=tmp_path, options=quick_options(), store_floor=False)
+    assert result.failures == ()
+    (path,) = (tmp_path / "speed-1.3").glob("*/record.json")
+    path.write_text(path.read_text()[:200])
+    again = run_sweep(work, launch=never, out=tmp_path, options=quick_options(), store_floor=False)
+    (failure,) = again.failures
+    assert failure.value == 1.3 and "not whole JSON" in failure.reason
+    assert list(again.arms) == ["1.0"]

@@ -194,11 +194,12 @@ def test_a_trace_gives_arrivals_and_lengths_and_needs_no_file_later(tmp_path):
     assert recorded_plan(store.load(tmp_path / "record.json")).workload == work
 
 
-def test_retries_count_once_are_shown_and_warn(tmp_path):
+@pytest.mark.parametrize("load", [{}, {"concurrency": None, "rate_req_s": 50.0}])
+def test_retries_count_once_are_shown_and_warn(tmp_path, load):
     busy = Reply(status=503, match="r00003")
     script = Script(replies=(busy, busy, Reply(speech=Speech(ttft_s=0.0), match="r00003"),
                              *FAST.replies))  # fmt: skip
-    run, log = measure(tmp_path, script, requests=6, retries=2)
+    run, log = measure(tmp_path, script, requests=6, retries=2, **load)
     assert len(log) == 8 and len(run.evidence.timelines) == 6
     found = observed(run.record, "attempts")
     assert found == {"requests": 6, "sends": 8, "refused": {"HTTP 503": 2}, "retried": 1,
