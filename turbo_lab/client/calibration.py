@@ -103,7 +103,8 @@ def _judge(
         sends = [t for t, mark in entry["sends"] if mark == "content"] if entry else []
         ours = definitions.ttft_s(timeline)
         if entry is None or not sends or ours is None:
-            raise EngineError(f"the calibration request {timeline.request_id} failed")
+            why = timeline.error or definitions.outcome(timeline).reason
+            raise EngineError(f"the calibration request {timeline.request_id} failed: {why}")
         errors.append(max(0.0, ours - (sends[0] - entry["received_s"])))
     lags = [lag for t in runs if (lag := definitions.dispatch_lag_s(t)) is not None]
     middle, high, tail = (percentile(errors, p) or 0.0 for p in (50, 95, 99))

@@ -271,7 +271,9 @@ def raise_open_files(wanted: int) -> None:
     needed = wanted + 256
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with contextlib.suppress(OSError, ValueError):  # macOS has a lower limit beside it.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = needed if soft == resource.RLIM_INFINITY else min(needed, soft)
     with contextlib.suppress(OSError), Path(os.devnull).open("rb") as file:
         os.close(fcntl.fcntl(file.fileno(), fcntl.F_DUPFD, highest - 1))

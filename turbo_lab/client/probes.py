@@ -17,7 +17,8 @@ MAX_METRICS = 200
 MAX_PAGE_BYTES = 4 * 2**20
 FAMILY_S = 5.0  # How long the list of a process's children is kept: finding them is slow.
 PAUSE_S = 2e-4  # Between pieces of a sample: a client on the same core waits for one piece only.
-_LINE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?\s+(\S+)", re.MULTILINE)
+_LABELS = r'(?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*'  # A brace or a quote may stand inside a value.
+_LINE = re.compile(rf"^([A-Za-z_:][\w:]*)(?:\{{{_LABELS}\}})?[ \t]+(\S+)", re.MULTILINE)
 _SKIP = re.compile(r"(_bucket|_created|_info)$|^(python_|process_|http_)")
 
 
@@ -30,6 +31,8 @@ class Probes:
         self._psutil = psutil
         self._pids = dict(pids)
         self._url = metrics_url
+        # No proxy, as the load itself: one that stands in the environment is not the server's.
+        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
         self._gpus = GpuProbe()
         self._net0 = psutil.net_io_counters()
         self._last: dict[str, tuple[float, float]] = {}
@@ -100,7 +103,7 @@ class Probes:
         if self._url is None:
             return None, "no metrics page was given"
         try:
-            with urllib.request.urlopen(self._url, timeout=METRICS_TIMEOUT_S) as answer:
+            with self._open(self._url, timeout=METRICS_TIMEOUT_S) as answer:
                 return parse_metrics(answer.read(MAX_PAGE_BYTES).decode(errors="replace")), None
         except (OSError, http.client.HTTPException, ValueError, urllib.error.URLError) as error:
             return None, f"{type(error).__name__}: {error}"[:200]
@@ -113,7 +116,7 @@ def parse_metrics(text: str) -> dict[str, float]:
     that are shares (``..._perc``, ``..._usage``) take their largest label set.
     """
     out: dict[str, float] = {}
-    for name, _, value in _LINE.findall(text):
+    for name, value in _LINE.findall(text):
         if _SKIP.search(name):
             continue
         try:

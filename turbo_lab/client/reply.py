@@ -34,7 +34,7 @@ class ReplyReader:
     @property
     def text(self) -> str:
         """The visible reply so far (content; reasoning and tool text are not in it)."""
-        return "".join(self._text)
+        return _whole("".join(self._text))
 
     def take(self, event: bytes, data: bytes, *, t_s: float) -> None:
         """Account for one event that arrived at ``t_s``."""
@@ -95,8 +95,8 @@ class ReplyReader:
         total = None
         if isinstance(usage, dict):
             total = usage.get("completion_tokens")
-            if total is not None and not _is_count(total):
-                self.error = self.error or f"usage says {total!r} completion tokens"
+            if wrong := _wrong_count(usage):
+                self.error = self.error or wrong
                 total = None
             else:
                 self.usage = usage
@@ -129,6 +129,25 @@ def _mappings(value: Any) -> list[Mapping[str, Any]]:
 
 def _length(value: Any) -> int:
     return len(value) if isinstance(value, list) else 0
+
+
+def _whole(text: str) -> str:
+    """The text with the halves of characters that were sent apart (JSON's ``\\ud83d``) joined.
+
+    A half that stays alone becomes U+FFFD: no file and no digest can hold it.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _wrong_count(usage: Mapping[str, Any]) -> str | None:
+    for name in ("completion_tokens", "prompt_tokens"):
+        if (value := usage.get(name)) is not None and not _is_count(value):
+            return f"usage says {value!r} {name.replace('_', ' ')}"
+    return None
 
 
 def _is_count(value: Any) -> bool:

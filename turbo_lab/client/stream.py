@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from turbo_lab.client.http_reply import HttpReply
 from turbo_lab.client.reply import ReplyReader
@@ -40,11 +41,9 @@ class Target:
     api_key_env: str = API_KEY_VARIABLE
 
     def __post_init__(self) -> None:
-        """Refuse a URL without a scheme and times that are not positive."""
-        if not self.base_url.startswith(("http://", "https://")):
-            raise UsageError(
-                f"base_url is {self.base_url!r}; it must begin with http:// or https://"
-            )
+        """Refuse what is no address and times that are not positive."""
+        if reason := _no_address(self.base_url):
+            raise UsageError(f"base_url is {self.base_url!r}; {reason}")
         if not self.timeout_s > 0 or not self.connect_timeout_s > 0:
             raise UsageError("timeout_s and connect_timeout_s must be above 0")
 
@@ -60,6 +59,18 @@ class Target:
         if request_id:
             out["X-Request-Id"] = request_id
         return out
+
+
+def _no_address(url: str) -> str | None:
+    """Why no server can be at this address; None where one could be."""
+    if not url.startswith(("http://", "https://")):
+        return "it must begin with http:// or https://"
+    try:
+        parts = urlsplit(url)
+        good = bool(parts.hostname) and parts.port != 0 and not any(c <= " " for c in url)
+    except ValueError as error:  # A port that is no number or too large, a bracket left open.
+        return f"{error}. Give http://HOST:PORT, PORT from 1 to 65535"
+    return None if good else "it has no host, port 0 or a blank in it. Give http://HOST:PORT"
 
 
 @dataclass
@@ -146,8 +157,10 @@ async def stream_one(
         async with limit:
             marks.sent_s = time.perf_counter()
             await _exchange(payload, body, marks, channel.pool)
-    except TimeoutError:
-        if not limit.expired():
+    except TimeoutError as error:
+        if error.errno is not None:  # The system's, in the middle of an answer.
+            marks.error = f"the connection broke: {error}"
+        elif not limit.expired():
             marks.error = f"no connection within {target.connect_timeout_s:g} s"
         elif not body.reader.saw_done:
             marks.error = f"timed out after {target.timeout_s:g} s"

@@ -60,6 +60,8 @@ class Connection(asyncio.BufferedProtocol):
         cancelled call closes it.
         """
         assert self._transport is not None
+        if self._transport.is_closing():  # Its end was told already and will not be told again.
+            raise EngineError("the server closed the connection at once")
         self._reply, self._on_block = reply, on_block
         self._ended = asyncio.get_running_loop().create_future()
         self._transport.write(request)

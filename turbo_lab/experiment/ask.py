@@ -21,8 +21,9 @@ def get(target: Target, path: str, *, timeout_s: float = TIMEOUT_S) -> bytes | N
     headers = {**target.request_headers(None), "Accept": "*/*"}
     request = urllib.request.Request(target.url(path), headers=headers)
     deadline = time.monotonic() + timeout_s
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # As the load is sent.
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        with direct.open(request, timeout=timeout_s) as answer:
             return _body(answer, deadline) if answer.status == 200 else None
     except (OSError, http.client.HTTPException, ValueError, urllib.error.URLError):
         return None

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from typing import Any
 
 from turbo_lab.core.errors import EngineError, UnmeasuredError, UsageError
@@ -55,8 +56,8 @@ def _ask(url: str, body: dict[str, Any], timeout_s: float) -> Reply:
     try:
         with direct.open(call, timeout=timeout_s) as answer:
             told = json.loads(answer.read())["choices"][0]["logprobs"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EngineError(f"POST {url}: {error}") from error
+    except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
+        raise EngineError(f"POST {url}: {error!r}") from error
     return read_choices(told)
 
 

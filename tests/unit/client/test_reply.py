@@ -160,3 +160,17 @@ def test_garbage_never_breaks_the_reader_or_the_summary(items):
 def test_impossible_usage_fails_the_request(count):
     r = read(chat({"content": "a"}, usage=count))
     assert r.usage is None and "completion tokens" in r.error
+
+
+def test_halves_of_a_character_in_two_chunks_are_joined():
+    """Servers that cut UTF-16 send an emoji as two JSON escapes; no file holds half of one."""
+    parts = (b'"a\\ud83d"', b'"\\ude00b"', b'"\\ud800"')
+    r = read(*(b'{"choices": [{"delta": {"content": %b}}]}' % part for part in parts))
+    assert r.text == "a\U0001f600b\ufffd"
+    assert r.text.encode().decode() == r.text
+
+
+@pytest.mark.parametrize("count", [-1, "many", 2.5])
+def test_an_impossible_prompt_count_fails_the_request(count):
+    r = read({"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": 3}})
+    assert r.usage is None and r.error == f"usage says {count!r} prompt tokens"

@@ -12,11 +12,13 @@ import pytest
 
 from turbo_lab.client import resources
 from turbo_lab.client.local_process import describe_process, listening_process
-from turbo_lab.client.probes import GpuProbe, parse_metrics
+from turbo_lab.client.probes import GpuProbe, Probes, parse_metrics
 from turbo_lab.client.sampler import Sampler
+from turbo_lab.client.stream import Target
 from turbo_lab.core.errors import UsageError
 from turbo_lab.engines.mock_script import Script
 from turbo_lab.engines.mock_server import MockServer
+from turbo_lab.experiment import ask
 
 
 def test_samples_cover_the_run_on_the_clients_clock(tmp_path):
@@ -139,3 +141,27 @@ def test_only_telling_environment_is_kept(monkeypatch):
         child.kill()
         child.wait()
     assert found.environment == {"VLLM_LOGGING_LEVEL": "DEBUG"}
+
+
+def test_a_page_with_braces_quotes_exemplars_and_no_numbers_is_read():
+    page = (
+        'vllm:running{model_name="a\\"b}c, d"} 4\n'
+        'vllm:running{model_name="e",engine="1"} 5 1700000000\n'
+        'vllm:tokens_total{} 3 # {trace_id="x}y"} 0.5 1.0\n'
+        'vllm:idle{m="x"} NaN\nvllm:wide{m="x"} +Inf\nvllm:cut{m="x\n'
+        'vllm:ttft_bucket{le="+Inf"} 9\n'
+    )
+    assert parse_metrics(page) == {"vllm:running": 9.0, "vllm:tokens_total": 3.0}
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_a_server(monkeypatch):
+    """The load goes straight to the server; so do the questions beside it."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with MockServer(Script(extra_metrics={"vllm:x_total": 2.0})) as server:
+        row = Probes(pids={}, metrics_url=server.base_url + "/metrics").sample()
+        models = ask.get_json(Target(server.base_url), "/v1/models")
+    assert row["engine_reason"] is None and row["engine"]["vllm:x_total"] == 2.0
+    assert models["data"]

@@ -11,7 +11,9 @@ import subprocess
 import pytest
 
 from turbo_lab.client import wire
+from turbo_lab.client.http_reply import HttpReply
 from turbo_lab.client.stream import Target, open_channel, send_one_async, stream_one
+from turbo_lab.core.errors import EngineError, UsageError
 from turbo_lab.engines.mock_app import MockApp
 from turbo_lab.engines.mock_http import HttpConnection
 from turbo_lab.engines.mock_script import Script
@@ -143,3 +145,35 @@ async def test_https_with_a_checked_certificate(tmp_path, monkeypatch):
     timeline = await send_one_async(ASK, target=target)
     server.close()
     assert (timeline.error, timeline.text) == (None, " t0 t1")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://127.0.0.1:99999", "1 to 65535"),
+        ("http://127.0.0.1:abc", "1 to 65535"),
+        ("http://[::1", "http://HOST:PORT"),
+        ("http://", "no host"),
+        ("http://127.0.0.1:0", "port 0"),
+        ("http://127.0.0.1:80 ", "1 to 65535"),
+        ("http://127.0. 0.1:80", "blank"),
+        ("localhost:8000", "begin with http://"),
+    ],
+)
+def test_what_is_no_address_is_wrong_use_at_once(url, said):
+    with pytest.raises(UsageError, match=said):
+        Target(url)
+
+
+async def test_a_connection_that_ended_before_it_was_asked_is_told_at_once():
+    """Port forwards accept and close; nobody tells of that end a second time."""
+
+    class Closing(asyncio.Transport):
+        def is_closing(self) -> bool:
+            return True
+
+    connection = wire.Connection(set(), memoryview(bytearray(8)))
+    connection.connection_made(Closing())
+    with pytest.raises(EngineError, match="closed the connection at once"):
+        async with asyncio.timeout(5):
+            await connection.ask(b"GET / HTTP/1.1\r\n\r\n", HttpReply(), lambda *_: False)
