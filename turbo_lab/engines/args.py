@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -13,6 +14,8 @@ from turbo_lab.core import host
 from turbo_lab.core.errors import UsageError, did_you_mean
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+_NEEDED = ("max_model_len", "max_num_seqs", "tensor_parallel_size")
+_COUNTS = (*_NEEDED, "max_num_batched_tokens", "block_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +56,19 @@ class VllmArgs:
         """Reject values that vLLM would only refuse after half a minute of loading."""
         if self.dtype not in DTYPES:
             raise UsageError(f"dtype is {self.dtype!r}.{did_you_mean(self.dtype, list(DTYPES))}")
-        for name in ("max_model_len", "max_num_seqs", "tensor_parallel_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            optional = value is None and name not in _NEEDED
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not optional and (not whole or value < 1):
+                raise UsageError(f"{name} is {value!r}; it must be a whole number of at least 1")
         gib = self.kv_cache_gib
-        if gib is not None and (gib <= 0 or (self.device == "cpu" and gib != int(gib))):
-            raise UsageError(f"kv_cache_gib is {gib}; on CPU vLLM takes whole GiB from 1 up")
+        if gib is not None and (
+            not isinstance(gib, int | float)
+            or not 0 < gib < math.inf
+            or (self.device == "cpu" and gib != int(gib))
+        ):
+            raise UsageError(f"kv_cache_gib is {gib!r}; on CPU vLLM takes whole GiB from 1 up")
         if self.speculative_config is not None:
             try:
                 json.loads(self.speculative_config)

@@ -8,6 +8,7 @@ KV events, as cache-aware routers read them.
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import shutil
@@ -17,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turbo_lab.core.errors import EngineError, UnmeasuredError
+from turbo_lab.core.errors import EngineError, RecordError, UnmeasuredError
 from turbo_lab.engines import local_model
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.models.dtypes import canonical_dtype
+from turbo_lab.records.journal import read_rows
 
 SHARED_MEMORY = Path("/dev/shm")  # files there lie in the host's memory
 NEEDED_BYTES = 2**30
@@ -111,10 +113,12 @@ class KvWatch:
 
     def _rows(self) -> list[dict[str, Any]]:
         try:
-            lines = (self.folder / "tables.jsonl").read_text(encoding="utf-8").splitlines()
-        except OSError as error:
+            rows = read_rows(self.folder / "tables.jsonl")  # the server may be writing the last one
+        except (OSError, RecordError) as error:
             raise UnmeasuredError(f"no block tables: {error}") from error
-        return [json.loads(line) for line in lines]
+        if not rows:
+            raise UnmeasuredError(f"no block tables: {self.folder}/tables.jsonl holds none")
+        return rows
 
     def events(self, *, since: int = 0) -> list[dict[str, Any]]:
         """Batches of KV events from number ``since`` on, oldest first.
@@ -199,10 +203,11 @@ def reset_prefix_cache(base_url: str, *, timeout_s: float = 30.0) -> None:
     import urllib.request
 
     request = urllib.request.Request(f"{base_url}/reset_prefix_cache", method="POST")
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        with direct.open(request, timeout=timeout_s) as answer:
             done = json.loads(answer.read()).get("success")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise EngineError(f"POST /reset_prefix_cache: {error}") from error
     if not done:
         raise EngineError("the server did not reset its prefix cache: a request still runs")

@@ -35,16 +35,19 @@ class ManagedServer:
         self.process.start()
         return self
 
+    def is_ready(self) -> bool:
+        """Whether ``/health`` answers 200 now."""
+        try:
+            return http_get(self.base_url, "/health", timeout_s=5.0)[0] == 200
+        except OSError:
+            return False
+
     def wait_ready(self, timeout_s: float = 600.0) -> float:
         """Wait until ``/health`` answers 200. Returns (and keeps) the load time in seconds.
 
         Raises EngineError with the log's last lines when the server dies or is too slow.
         """
-        self.load_s = self.process.wait_for(
-            lambda: http_get(self.base_url, "/health", timeout_s=5.0)[0] == 200,
-            timeout_s=timeout_s,
-            what=self.what,
-        )
+        self.load_s = self.process.wait_for(self.is_ready, timeout_s=timeout_s, what=self.what)
         return self.load_s
 
     def alive(self) -> bool:

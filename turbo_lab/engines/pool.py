@@ -41,7 +41,8 @@ class ServerPool:
         """A ready server with these arguments: a running one, else a new one (30-45 s on CPU).
 
         The lease is this process: the server stays while the process lives. ``load_s`` of the
-        result is the load time measured when the server was started. Raises EngineError.
+        result is the load time measured when the server was started; None where the call that
+        started it was interrupted and nobody saw when it was ready. Raises EngineError.
         """
         from filelock import FileLock
 
@@ -49,23 +50,37 @@ class ServerPool:
         try:
             entry.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise EngineError(
-                f"cannot write to {entry}: {error.strerror}. Set TURBO_LAB_CACHE to another folder."
-            ) from error
+            raise _refused(entry, error) from error
         with FileLock(entry / "lock"):
             server = self._running(entry, args)
             if server is None:
                 self._make_room(entry, may_idle=0 if args.device == "gpu" else MAX_IDLE_SERVERS)
-                server = VllmServer(
-                    args, folder=entry, leases=(self.session_leases,), grace_s=self.grace_s
-                ).start()
-                self._write_state(entry, server)
+                server = self._start(entry, args)
             else:
                 guardian.add_lease(entry / "leases")
             if server.load_s is None:
-                server.wait_ready()
-                self._write_state(entry, server)
+                self._wait(entry, server)
         return server
+
+    def _start(self, entry: Path, args: VllmArgs) -> VllmServer:
+        server = VllmServer(
+            args, folder=entry, leases=(self.session_leases,), grace_s=self.grace_s
+        ).start()
+        try:
+            self._write_state(entry, server)
+        except OSError as error:  # nobody could find this server again
+            server.stop()
+            raise _refused(entry, error) from error
+        return server
+
+    def _wait(self, entry: Path, server: VllmServer) -> None:
+        """Wait until it is ready; its load time is known only where the end of it was seen."""
+        seen = not server.is_ready() and server.process.started_s > 0
+        server.wait_ready()
+        if not seen:
+            server.load_s = None
+        with contextlib.suppress(OSError):  # a full disk: whoever comes next asks it again
+            self._write_state(entry, server)
 
     def servers(self) -> list[dict]:
         """State of every server that runs now: folder, port, load time, arguments."""
@@ -97,6 +112,7 @@ class ServerPool:
         server = VllmServer(args, folder=entry)
         server.port, server.load_s = state["port"], state["load_s"]
         server.process.guard_token = state["guard"]
+        server.process.started_s = state.get("started_s", 0.0)
         return server if server.alive() else None
 
     def _make_room(self, keep: Path, *, may_idle: int = MAX_IDLE_SERVERS) -> None:
@@ -107,9 +123,18 @@ class ServerPool:
             if Path(s["folder"]) != keep
             and not guardian.has_living_lease([Path(s["folder"]) / "leases"])
         ]
-        idle.sort(key=lambda s: (Path(s["folder"]) / "state.json").stat().st_mtime)
+        idle.sort(key=lambda s: _changed_s(Path(s["folder"]) / "state.json"))
         for state in idle[: max(0, len(idle) - may_idle)]:
-            self._stop(state)
+            self._stop_idle(state)
+
+    def _stop_idle(self, state: dict) -> None:
+        """End it unless another process is just taking it."""
+        from filelock import FileLock, Timeout
+
+        folder = Path(state["folder"])
+        with contextlib.suppress(Timeout), FileLock(folder / "lock", timeout=0):
+            if not guardian.has_living_lease([folder / "leases"]):
+                self._stop(state)
 
     @staticmethod
     def _stop(state: dict) -> None:
@@ -120,10 +145,13 @@ class ServerPool:
 
     @staticmethod
     def _read_state(entry: Path) -> dict | None:
+        """What is written there; None for no file, a damaged one or a server that never was."""
         try:
-            return json.loads((entry / "state.json").read_text())
-        except (OSError, ValueError):
+            state = json.loads((entry / "state.json").read_text())
+            int(state["guard"].split("-")[0]), int(state["port"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
+        return state
 
     @staticmethod
     def _write_state(entry: Path, server: VllmServer) -> None:
@@ -133,6 +161,7 @@ class ServerPool:
                 {
                     "port": server.port,
                     "guard": server.process.guard_token,
+                    "started_s": server.process.started_s,
                     "load_s": server.load_s,
                     "model": server.args.model,
                     "dtype": server.args.dtype,
@@ -140,6 +169,21 @@ class ServerPool:
             )
         )
         partial.replace(entry / "state.json")
+
+
+def _refused(entry: Path, error: OSError) -> EngineError:
+    return EngineError(
+        f"cannot write to {entry}: {error.strerror or error}. Free some space or set "
+        "TURBO_LAB_CACHE to another folder."
+    )
+
+
+def _changed_s(path: Path) -> float:
+    """Time of the last change; 0 where another process has just removed the file."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def current_pool() -> ServerPool:
