@@ -97,7 +97,7 @@ def estimate(
         async_scheduling=async_scheduling, prefix_caching=prefix_caching,
         hybrid_manager=hybrid_manager,
     )  # fmt: skip
-    _check(max_len=max_len, kv_cache_gib=kv_cache_gib)
+    _check(max_len=max_len, kv_cache_gib=kv_cache_gib, memory_gib=memory_gib)
     spec = find_model(model)
     rows = _rows(spec, setup, law=law, kv_cache_gib=kv_cache_gib, max_len=max_len)
     rows += _budget_rows(spec, setup, memory_gib, utilization, law)
@@ -114,11 +114,12 @@ def _deployment(**settings: Any) -> Any:
     return Deployment(**settings)
 
 
-def _check(*, max_len: int | None, kv_cache_gib: float | None) -> None:
+def _check(*, max_len: int | None, kv_cache_gib: float | None, memory_gib: float | None) -> None:
     from turbo_lab.core.errors import UsageError
 
-    if kv_cache_gib is not None and kv_cache_gib <= 0:
-        raise UsageError(f"--kv-cache-gib is {kv_cache_gib}; allowed: above 0.")
+    for option, gib in (("--kv-cache-gib", kv_cache_gib), ("--memory-gib", memory_gib)):
+        if gib is not None and not 0 < gib < float("inf"):
+            raise UsageError(f"{option} is {gib}; allowed: a finite number above 0.")
     if kv_cache_gib is not None and max_len is None:
         raise UsageError(
             "--kv-cache-gib needs --max-len: what fits depends on the longest request."
@@ -144,8 +145,9 @@ def _budget_rows(
     from turbo_lab.models.weights import weight_bytes
 
     weights = weight_bytes(
-        spec, tensor_parallel=setup.tensor_parallel, pipeline_parallel=setup.pipeline_parallel
-    )
+        spec, tensor_parallel=setup.tensor_parallel, pipeline_parallel=setup.pipeline_parallel,
+        dtype=setup.dtype,
+    )  # fmt: skip
     if weights is None:
         raise UsageError(
             f"--memory-gib needs the size of the weights, and the format {spec.quantization!r} has "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -35,8 +35,20 @@ def lab(
     """
     if not host.has_module("jupyterlab"):
         raise MissingDependencyError("jupyterlab", needed_for="turbo-lab lab", kind="replay")
-    command = lab_command(browser=browser, extra=context.args)
-    raise typer.Exit(subprocess.call(command, env=lab_environment(mode)))
+    become(lab_command(browser=browser, extra=context.args), lab_environment(mode))
+
+
+def become(command: list[str], environment: dict[str, str]) -> NoReturn:
+    """Go on as this command, with its exit code.
+
+    No process waits above it: JupyterLab gets Ctrl-C and a polite kill itself, asks before it ends
+    and ends its kernels. A waiting parent would kill it a moment after Ctrl-C, or leave it behind.
+    """
+    if sys.platform == "win32":  # there the shell would not wait for the new process
+        raise typer.Exit(subprocess.call(command, env=environment))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvpe(command[0], command, environment)
 
 
 def lab_command(*, browser: bool, extra: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ A command file exposes ``register(app)`` and imports nothing heavy at its top, s
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -22,6 +23,13 @@ COMMANDS = (
     "import", "collectives", "simulate", "papers", "doctor", "env", "workshop",
 )  # fmt: skip
 DEBUG_VARIABLE = "TURBO_LAB_DEBUG"
+NEXT_STEPS = {
+    errno.ENOSPC: "Free some space there, or name another folder",
+    errno.EDQUOT: "Free some space there, or name another folder",
+    errno.EACCES: "Correct the rights there, or name another path",
+    errno.EROFS: "Nothing can be written there; name another path",
+    errno.EMFILE: "Raise the limit of open files: ulimit -n 65536",
+}
 
 
 def module_name(command: str) -> str:
@@ -75,9 +83,15 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         _print_error(error)
         sys.exit(error.exit_code)
+    except OSError as error:  # What the system refuses anywhere: a full disk, a private folder.
+        if os.environ.get(DEBUG_VARIABLE) or "--debug" in arguments:
+            raise
+        step = NEXT_STEPS.get(error.errno or 0, "--debug shows where it happened")
+        _print_error(f"{error}. {step}.")
+        sys.exit(1)
 
 
-def _print_error(error: TurboLabError) -> None:
+def _print_error(error: TurboLabError | str) -> None:
     """One line on standard error, red in a terminal."""
     from rich.console import Console
     from rich.text import Text

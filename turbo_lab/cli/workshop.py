@@ -43,6 +43,7 @@ def plan(
 
     from turbo_lab.core.errors import UsageError
     from turbo_lab.course.manifest import load_manifest
+    from turbo_lab.records.store import write_text_atomically
     from turbo_lab.workshop import plan as plans
 
     manifest = load_manifest()
@@ -50,8 +51,11 @@ def plan(
     if update is not None:
         if not update.is_file():
             raise UsageError(f"there is no file {update}")
-        text = plans.updated(update.read_text(encoding="utf-8"), manifest)
-        update.write_text(text, encoding="utf-8")
+        try:
+            text = plans.updated(update.read_text(encoding="utf-8"), manifest)
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{update} is no text file; give docs/workshop.md") from error
+        write_text_atomically(text, update)
     if as_json:
         slots = {k.name: [asdict(s) for s in plans.make_plan(manifest, k)] for k in kinds}
         _print_json(slots)

@@ -59,8 +59,11 @@ class Journal:
             raise self._refused(error) from error
 
     def append(self, row: dict[str, Any]) -> None:
-        """Add one row. Raises RecordError when the disk refuses it."""
-        line = (json.dumps(row, separators=(",", ":"), allow_nan=False) + "\n").encode()
+        """Add one row. Raises RecordError when the disk refuses it or JSON cannot hold it."""
+        try:
+            line = (json.dumps(row, separators=(",", ":"), allow_nan=False) + "\n").encode()
+        except (TypeError, ValueError) as error:  # A server may have sent NaN.
+            raise RecordError(f"{self.path}: a row cannot be stored as JSON: {error}.") from error
         before = self._file.tell()
         try:
             while line:  # A disk that fills up takes a part first, then refuses.

@@ -35,9 +35,17 @@ def write(record: Record, path: str | Path) -> Path:
 
 
 def write_text_atomically(text: str, path: Path) -> Path:
-    """Write beside the target, flush to disk, then rename over it."""
+    """Write beside the target, flush to disk, then rename over it.
+
+    A device, a pipe or a link (``/dev/null``, ``/dev/stdout``) is written to, never replaced.
+    """
     temporary: str | None = None
+    asked = path
     try:
+        path = path.resolve() if path.is_symlink() and path.is_file() else path
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_text(text, encoding="utf-8")
+            return path
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -54,7 +62,7 @@ def write_text_atomically(text: str, path: Path) -> Path:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-    return path
+    return asked
 
 
 def load(path: str | Path) -> Record:

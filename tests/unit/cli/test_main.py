@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import time
@@ -139,3 +141,37 @@ def _environment() -> dict[str, str]:
     import os
 
     return dict(os.environ)
+
+
+@pytest.mark.parametrize(
+    ("number", "step"),
+    [
+        (errno.ENOSPC, "Free some space"),
+        (errno.EACCES, "Correct the rights"),
+        (errno.EIO, "--debug"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line_with_a_next_step(monkeypatch, capsys, number, step):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number), "/some/where")
+
+    monkeypatch.setattr(cli, "build_app", lambda _: lambda *_, **__: refuse())
+    with pytest.raises(SystemExit) as end:
+        cli.main(["env"])
+    said = capsys.readouterr().err
+    assert end.value.code == 1 and said.count("\n") == 1
+    assert "/some/where" in said and step in said
+    with pytest.raises(OSError, match="where"):
+        cli.main(["env", "--debug"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there the command is a child")
+def test_lab_becomes_jupyterlab_so_that_nothing_waits_above_it():
+    code = (
+        "import os, sys\nfrom turbo_lab.cli.lab import become\nprint(os.getpid())\n"
+        "become([sys.executable, '-c', 'import os; print(os.getpid()); raise SystemExit(7)'],"
+        " dict(os.environ))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    before, after = done.stdout.split()
+    assert done.returncode == 7 and before == after

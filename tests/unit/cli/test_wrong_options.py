@@ -89,3 +89,15 @@ def test_search_refuses_what_it_cannot_try(
     assert said in refused(
         "simulate", "search", "--trace", str(trace), "--slo", "ttft=9", *options
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--memory-gib", "--kv-cache-gib"])
+@pytest.mark.parametrize("value", ["nan", "inf", "0", "-1"])
+def test_estimate_refuses_a_memory_that_is_none(option: str, value: str) -> None:
+    said = refused("estimate", "qwen3-8b", "--max-len", "1024", option, value)
+    assert said.startswith(f"{option} is ")
+
+
+def test_bench_refuses_an_impossible_address() -> None:
+    said = refused("bench", "http://127.0.0.1:99999", "--concurrency", "1", "--model", "m")
+    assert "PORT from 1 to 65535" in said

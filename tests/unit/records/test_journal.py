@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turbo_lab.core.errors import RecordError
-from turbo_lab.records.journal import append_row, read_rows
+from turbo_lab.records.journal import Journal, append_row, read_rows
 
 
 def test_rows_come_back_in_order(tmp_path):
@@ -50,3 +50,13 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="could not be extended"):
         append_row(tmp_path / "file" / "run.jsonl", {"n": 1})
+
+
+def test_what_json_cannot_hold_is_refused_and_what_was_there_stays(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with Journal(path) as journal:
+        journal.append({"n": 0})
+        for bad in (float("nan"), object()):
+            with pytest.raises(RecordError, match="cannot be stored"):
+                journal.append({"n": bad})
+    assert read_rows(path) == [{"n": 0}]

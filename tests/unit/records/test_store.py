@@ -176,3 +176,25 @@ def test_every_record_in_the_repository_is_whole_and_anonymous():
         assert path.parent.name == record.study and path.stem == record.effort
         data = record.model_dump(mode="json")
         assert anonymise(data) == data, path
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_or_a_device_is_written_to_and_never_replaced(tmp_path):
+    """As root a rename would put a plain file in the place of /dev/null."""
+    pipe, got = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_text()), daemon=True)
+    reader.start()
+    assert store.write_text_atomically("text\n", pipe) == pipe
+    reader.join(timeout=30)
+    assert got == ["text\n"] and pipe.is_fifo()
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path):
+    file, link = tmp_path / "deep" / "file", tmp_path / "link"
+    file.parent.mkdir()
+    file.write_text("old")
+    link.symlink_to(file)
+    assert store.write_text_atomically("new", link) == link
+    assert link.is_symlink() and file.read_text() == "new"
+    assert list(file.parent.iterdir()) == [file]
