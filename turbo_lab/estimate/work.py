@@ -268,8 +268,8 @@ def _chunk_pairs(tokens: int, size: int) -> float:
 
 
 def _states(spec: ModelSpec, rows: Sequence[Row]) -> Operation:
-    """Fixed states: read and written once per sequence and step."""
+    """Fixed states: written once per sequence and step, and read where something is cached."""
     elements = sum(sum(state_elements(layer)) for layer in spec.state_layers)
     tokens = sum(r.new for r in rows)
-    moved = 2.0 * len(rows) * state_bytes_per_request(spec)
+    moved = float(sum(1 + (r.past > 0) for r in rows) * state_bytes_per_request(spec))
     return Operation("states", float(STATE_OPS) * elements * tokens, cache_bytes=moved)

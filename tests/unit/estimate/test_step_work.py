@@ -22,7 +22,7 @@ from turbo_lab.estimate.work import (
 from turbo_lab.hardware.roofline import Roof
 from turbo_lab.models.catalog import load_model
 from turbo_lab.models.layers import Attention, FeedForward, Indexer, Latent
-from turbo_lab.models.memory import kv_bytes_per_token
+from turbo_lab.models.memory import kv_bytes_per_token, state_bytes_per_request
 from turbo_lab.models.parameters import count_parameters
 from turbo_lab.models.spec import from_hf_config
 
@@ -131,6 +131,13 @@ def test_a_long_context_of_a_sparse_model_is_not_read_whole() -> None:
     moved = decode_work(spec, batch=1, context_tokens=131_072).part("attention").cache_bytes
     assert moved == 61 * (1152 * (2048 + 1) + 132 * 131_072)
     assert moved < 0.15 * 131_072 * kv_bytes_per_token(spec)
+
+
+def test_a_state_is_written_each_step_and_read_where_there_is_one() -> None:
+    spec = load_model("qwen3.5-27b").spec()
+    size = state_bytes_per_request(spec)
+    assert prefill_work(spec, tokens=64).part("states").cache_bytes == size
+    assert decode_work(spec, batch=3, context_tokens=64).part("states").cache_bytes == 6 * size
 
 
 def test_tables_that_are_looked_up_are_not_read() -> None:
