@@ -70,3 +70,10 @@ def test_labels_of_near_points_keep_a_factor_apart(points: list[tuple[float, flo
 def test_rows_without_quality_are_left_out_of_the_figure() -> None:
     ax = plot_cache_quality([QualityRow("a", stored_bytes=1)], groups={"all": ["a", "missing"]})
     assert not ax.texts
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-20b", "deepseek-v3", "mimo-v2-flash"])
+def test_layers_that_these_caches_are_not_made_for_are_refused(model: str) -> None:
+    spec = load_model(model).spec()
+    with pytest.raises(UsageError, match=f"{model}, attention layer 0: .* full attention"):
+        cache_bytes(cache_kinds()["int4, K per token"], spec=spec, texts_tokens=[100])
