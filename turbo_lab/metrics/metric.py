@@ -18,7 +18,8 @@ class Metric:
     """Samples of one metric with everything needed to read them.
 
     ``count`` samples from the requests that count; ``undefined`` of those requests have none.
-    Every statistic is None when there is no sample.
+    Every statistic is None when there is no sample. ``requests``: how many requests gave the
+    samples, where that may be fewer than there are samples.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Metric:
     weights: tuple[float, ...] | None = field(default=None, repr=False)
     percentile_method: str = LINEAR
     percentile_rule: PercentileRule = field(default=linear, repr=False)
+    requests: int | None = None
 
     @property
     def count(self) -> int:
@@ -70,8 +72,13 @@ class Metric:
         return self.percentile_rule(self.values, self.weights, p)
 
     def certified(self, p: float) -> bool:
-        """Whether the sample is large enough to certify the p-th percentile at 99 %."""
-        return certified(self.count, p)
+        """Whether the sample is large enough to certify the p-th percentile at 99 %.
+
+        Gaps of one reply depend on each other (and one slow step is a gap of every reply in it),
+        and the rule is one for independent samples: so requests count, not gaps.
+        """
+        independent = self.count if self.requests is None else min(self.count, self.requests)
+        return certified(independent, p)
 
     p50 = median
     p90 = property(lambda self: self.percentile(90), doc="90th percentile.")

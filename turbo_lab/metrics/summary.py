@@ -137,6 +137,7 @@ def _metric(rule: Rule, counted: Sequence[Timeline], rule_set: Convention) -> Me
         weights=weights,
         percentile_method=rule_set.percentile_method,
         percentile_rule=rule_set.percentile,
+        requests=sum(1 for sample in samples if sample),
     )
 
 

@@ -257,6 +257,16 @@ def test_printing_gives_unit_definition_method_and_count():
         assert part in text, part
 
 
+def test_gaps_of_one_reply_certify_no_more_than_one_request():
+    talkative = reply(*((100 + 10 * i, 1, "content") for i in range(32)))
+    itl = summarize([talkative] * 24).itl_s
+    assert (itl.count, itl.requests) == (24 * 31, 24)
+    assert itl.certified(50) and not itl.certified(90)
+    silent = reply((100, 1, "content"))
+    assert summarize([talkative] * 64 + [silent] * 99).itl_s.certified(90)
+    assert not summarize([talkative] * 63 + [silent] * 99).itl_s.certified(90)
+
+
 def test_unknown_metric_name_lists_the_known_ones():
     with pytest.raises(AttributeError, match="ttft_s"):
         _ = summarize([w1()]).ttft
