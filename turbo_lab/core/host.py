@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
+from turbo_lab.core.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -127,12 +129,24 @@ def package_version(*names: str) -> str | None:
 def cache_folder() -> Path:
     """Where prepared models, machine settings and running servers are kept.
 
-    ``TURBO_LAB_CACHE`` overrides it; else ``XDG_CACHE_HOME`` or ``~/.cache``.
+    ``TURBO_LAB_CACHE`` overrides it; else ``XDG_CACHE_HOME`` or ``~/.cache``. Raises UsageError for
+    a user without a home folder (a container that runs under any number) who names none.
     """
     if override := os.environ.get("TURBO_LAB_CACHE"):
         return Path(override).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "turbo-lab"
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "turbo-lab"
+    if (home := _home()) is None:
+        raise UsageError(
+            "this user has no home folder. Set TURBO_LAB_CACHE to a folder that can be written, "
+            "with 2 GB free"
+        )
+    return home / ".cache" / "turbo-lab"
+
+
+def _home() -> Path | None:
+    home = user_path("~")
+    return home if home.is_absolute() else None
 
 
 def user_path(path: Path | str) -> Path:
@@ -148,8 +162,8 @@ def short_path(path: Path | str) -> str:
 
     So no user name and no place of one machine is printed.
     """
-    for base, prefix in ((repository_root(), ""), (Path.home(), "~/")):
-        if Path(path).is_relative_to(base):
+    for base, prefix in ((repository_root(), ""), (_home(), "~/")):
+        if base is not None and Path(path).is_relative_to(base):
             return prefix + Path(path).relative_to(base).as_posix()
     return str(path)
 

@@ -175,3 +175,14 @@ def test_lab_becomes_jupyterlab_so_that_nothing_waits_above_it():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     before, after = done.stdout.split()
     assert done.returncode == 7 and before == after
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch, tmp_path):
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    for name in ("TURBO_LAB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match="Set TURBO_LAB_CACHE"):
+        host.cache_folder()
+    assert host.short_path("/some/where") == "/some/where"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert host.cache_folder() == tmp_path / "turbo-lab"

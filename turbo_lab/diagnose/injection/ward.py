@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import shutil
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -120,12 +121,17 @@ class Ward:
         return server
 
     def close(self) -> None:
-        """Stop both servers. Safe to call twice."""
+        """Stop both servers and delete the draft (100 MB and more). Safe to call twice."""
         for patient in (self._patient, self._drafted):
             if patient is not None:
                 with contextlib.suppress(EngineError):
                     patient.server.stop()  # type: ignore[attr-defined]
         self._patient = self._drafted = None
+        shutil.rmtree(self._draft_folder, ignore_errors=True)
+
+    @property
+    def _draft_folder(self) -> Path:
+        return self.folder / "untrained-draft"
 
     def long_replies_that_fit(self) -> int:
         """How many long replies the pool holds at once; one block of it belongs to nobody."""
@@ -137,7 +143,7 @@ class Ward:
 
     def _drafted_server(self) -> VllmServer | None:
         try:
-            draft = write_untrained_draft(self.base.model, self.folder / "untrained-draft")
+            draft = write_untrained_draft(self.base.model, self._draft_folder)
             return VllmServer(drafted_args(self.base, draft), folder=self._room("drafted"))
         except TurboLabError as error:
             self.no_draft = str(error)
