@@ -159,6 +159,7 @@ class VllmArgs:
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_SERVER_DEV_MODE": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            **_told_in_the_log(),
         }
         if self.device == "cpu":
             values["VLLM_CPU_KVCACHE_SPACE"] = str(int(self.kv_cache_gib or 1))
@@ -177,3 +178,16 @@ class VllmArgs:
         return "|".join(
             ",".join(map(str, cores[r * share : (r + 1) * share])) for r in range(ranks)
         )
+
+
+def _told_in_the_log() -> dict[str, str]:
+    """What brings back the engine's own lines where this environment has silenced them.
+
+    The size of the KV pool, for one, is read from there. Empty where nothing is silenced.
+    """
+    back = {}
+    if os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper() not in ("INFO", "DEBUG"):
+        back["VLLM_LOGGING_LEVEL"] = "INFO"
+    if os.environ.get("VLLM_CONFIGURE_LOGGING", "1") != "1":
+        back["VLLM_CONFIGURE_LOGGING"] = "1"
+    return back

@@ -12,7 +12,7 @@ import pytest
 from turbo_lab.cli import main as cli
 from turbo_lab.cli.lab import lab_command, lab_environment
 from turbo_lab.core import host
-from turbo_lab.core.errors import TurboLabError, UsageError
+from turbo_lab.core.errors import EngineError, TurboLabError, UsageError
 
 HEAVY = (
     "papermill", "pandas", "matplotlib", "jupyterlab", "jupyter_client", "nbformat", "nbconvert",
@@ -186,3 +186,21 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch, tmp_path):
     assert host.short_path("/some/where") == "/some/where"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert host.cache_folder() == tmp_path / "turbo-lab"
+
+
+@pytest.mark.parametrize(("tokens", "said"), [(23_296, "23,296 tokens"), (None, "not told")])
+def test_serve_announces_a_server_whose_log_names_no_pool(capsys, tokens, said):
+    from turbo_lab.cli.serve import _announce
+
+    class Server:
+        base_url, model_name, load_s, log = "http://127.0.0.1:1", "lab", 1.0, "server.log"
+
+        def kv_cache_tokens(self) -> int:
+            if tokens is None:
+                raise EngineError("no 'KV cache size' line")
+            return tokens
+
+    _announce(Server(), as_json=False)
+    assert f"KV pool: {said})" in capsys.readouterr().out
+    _announce(Server(), as_json=True)
+    assert json.loads(capsys.readouterr().out)["kv_cache_tokens"] == tokens

@@ -89,3 +89,25 @@ def test_gpu_pool_is_given_in_bytes() -> None:
     args = VllmArgs.make(model="m", device="gpu", kv_cache_gib=1.5)
     assert args.flags()[-2:] == ["--kv-cache-memory-bytes", str(int(1.5 * 2**30))]
     assert "VLLM_CPU_KVCACHE_SPACE" not in args.environment()
+
+
+@pytest.mark.parametrize(
+    ("silenced", "back"),
+    [
+        ({}, {}),
+        ({"VLLM_LOGGING_LEVEL": "debug"}, {}),
+        ({"VLLM_LOGGING_LEVEL": "WARNING"}, {"VLLM_LOGGING_LEVEL": "INFO"}),
+        ({"VLLM_CONFIGURE_LOGGING": "0"}, {"VLLM_CONFIGURE_LOGGING": "1"}),
+    ],
+)
+def test_a_silenced_engine_tells_its_pool_again(
+    monkeypatch: pytest.MonkeyPatch, silenced: dict, back: dict
+) -> None:
+    for name in ("VLLM_LOGGING_LEVEL", "VLLM_CONFIGURE_LOGGING"):
+        monkeypatch.delenv(name, raising=False)
+    plain = VllmArgs.make(model="m").environment()
+    for name, value in silenced.items():
+        monkeypatch.setenv(name, value)
+    assert VllmArgs.make(model="m").environment() == plain | back
+    own = VllmArgs.make(model="m", env=(("VLLM_LOGGING_LEVEL", "ERROR"),))
+    assert own.environment()["VLLM_LOGGING_LEVEL"] == "ERROR", "asked for on purpose"

@@ -157,19 +157,30 @@ def _run(
 
 
 def _announce(server: VllmServer, *, as_json: bool) -> None:
+    tokens = _pool_tokens(server)
     facts = {
         "base_url": server.base_url,
         "model": server.model_name,
         "load_s": server.load_s,
-        "kv_cache_tokens": server.kv_cache_tokens(),
+        "kv_cache_tokens": tokens,
         "log": str(server.log),
     }
     text = (
         f"Ready after {server.load_s:.1f} s: {server.base_url}/v1  (model name: "
-        f"{server.model_name}; KV pool: {facts['kv_cache_tokens']:,} tokens)\n"
+        f"{server.model_name}; KV pool: {'not told' if tokens is None else f'{tokens:,} tokens'})\n"
         f"Log: {server.log}\nStop with Ctrl-C."
     )
     print(json.dumps(facts) if as_json else text, flush=True)
+
+
+def _pool_tokens(server: VllmServer) -> int | None:
+    """Size of the KV pool; None where the log does not tell it. The server serves all the same."""
+    from turbo_lab.core.errors import EngineError
+
+    try:
+        return server.kv_cache_tokens()
+    except EngineError:
+        return None
 
 
 def _pair(flag: str) -> tuple[str, str]:
