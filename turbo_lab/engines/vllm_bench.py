@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from turbo_lab.core.errors import EngineError, UsageError
+from turbo_lab.core.host import user_path
 from turbo_lab.engines import vllm_cli
 
 RESULT_NAME = "result.json"
@@ -176,7 +177,9 @@ def parse_result(
 def _run(command: list[str], *, tokenizer: str, timeout_s: float) -> str:
     """Run to the end in a process group of its own; its output. Raises EngineError."""
     env = {**os.environ, "VLLM_NO_USAGE_STATS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if Path(tokenizer).expanduser().is_dir():
+    for name in ("NO_PROXY", "no_proxy"):  # the tool would send our loopback through a proxy
+        env[name] = ",".join(filter(None, (env.get(name), "127.0.0.1", "localhost")))
+    if user_path(tokenizer).is_dir():
         env["HF_HUB_OFFLINE"] = "1"
     tool = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

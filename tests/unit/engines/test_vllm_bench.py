@@ -107,6 +107,16 @@ def test_a_failing_tool_is_an_error_with_its_last_words(tool: Any) -> None:
         ask(["a"])
 
 
+def test_the_tool_sends_nothing_to_this_machine_through_a_proxy(
+    tool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "intranet.example")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    tool("import os, sys; print(os.environ['no_proxy'], os.environ['NO_PROXY']); sys.exit(3)")
+    with pytest.raises(EngineError, match=r"intranet\.example,127\.0\.0\.1,localhost 127\.0"):
+        ask(["a"])
+
+
 def test_a_silent_tool_is_an_error(tool: Any) -> None:
     tool("print('done, but wrote nothing')")
     with pytest.raises(EngineError, match=r"(?s)no readable result.*wrote nothing"):
