@@ -135,7 +135,25 @@ def samples(arm: Arm, metric: MetricName) -> Samples:
         return Samples(known, unit, starts, _why(arm, metric) if not known else "")
     found = measured(arm.records[0], metric)
     values = tuple(blocks(found, metric)) if found is not None else ()
-    return Samples(values, "blocks of one run", starts, _why(arm, metric) if not values else "")
+    why = _too_few(arm.records[0], metric) if values else _why(arm, metric)
+    return Samples(values, "blocks of one run", starts, why)
+
+
+def _too_few(record: Record, metric: MetricName) -> str:
+    """Why the stretches of one run say nothing: one request fills many of them with its own pace.
+
+    Empty where there are requests enough, or where the record does not tell how many there were.
+    """
+    ends = next((m.samples for m in record.measurements if m.name == "e2e_s"), None)
+    if metric.lower_is_better or ends is None:
+        return ""
+    count = sum(value is not None for value in ends)
+    if count >= LEAST_SAMPLES:
+        return ""
+    return (
+        f"{metric.base} comes from {count} request{'s' * (count != 1)}; a verdict needs at least "
+        f"{LEAST_SAMPLES} (--requests)"
+    )
 
 
 def _why(arm: Arm, metric: MetricName) -> str:

@@ -253,7 +253,10 @@ def _quality(a: Arm, b: Arm) -> dict[str, Any] | None:
     texts = [observed(r, "replies") for r in (left, right)]
     if prompts[0] is None or prompts[0] != prompts[1] or not texts[0] or not texts[1]:
         return None
-    return {"equal_share": agreement(texts[0], texts[1]).equal_share, "compared": len(texts[0])}
+    found = agreement(texts[0], texts[1])
+    if not found.compared:  # No prompt was answered on both sides.
+        return None
+    return {"equal_share": found.equal_share, "compared": found.compared}
 
 
 def _store(key: str, result: Comparison, a: Arm, b: Arm, folder: Path | None) -> None:

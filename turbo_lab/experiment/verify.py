@@ -74,7 +74,7 @@ def interval(
     arm = Arm("record", (record,))
     found = samples(arm, name)
     value = statistic_of(measured(record, name), name)
-    if value is None or len(found.values) < LEAST_SAMPLES:
+    if value is None or len(found.values) < LEAST_SAMPLES or found.why_not:
         return None
     key = noise.floor_key(record, metric=str(name), unit=found.unit)
     floor = noise.noise_floor(key, arms=(found.values,), one_start=True, folder=folder).value
