@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
+from turbo_lab.cli import bench
 from turbo_lab.engines.mock_script import Reply, Script, Speech
 from turbo_lab.engines.mock_server import MockServer
 
@@ -197,3 +200,17 @@ def test_sweep_refuses_before_it_asks_the_server(lab):
         found = lab("sweep", target, "--vary", vary, "--metric", "e2e")
         assert found.returncode == 2 and words in found.stderr, found.stderr
         assert "Traceback" not in found.stderr
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no such signal")
+@pytest.mark.parametrize("nohup", [False, True])
+def test_a_closed_terminal_ends_a_run_like_ctrl_c_but_not_under_nohup(monkeypatch, nohup):
+    handlers: dict[int, Callable] = {}
+    before = signal.SIG_IGN if nohup else signal.SIG_DFL
+    monkeypatch.setattr(signal, "getsignal", lambda _: before)
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    bench._sigterm_interrupts()
+    assert set(handlers) == (set() if nohup else {signal.SIGTERM, signal.SIGHUP})
+    for handler in handlers.values():
+        with pytest.raises(KeyboardInterrupt):
+            handler()
