@@ -137,6 +137,12 @@ def _samples(rows: Iterable[str]) -> Iterable[tuple[str, Labels, float]]:
                     edge = sample.labels.get("le", "+Inf")
                     if not math.isfinite(sample.value) or math.isnan(float(edge)):
                         continue  # an empty summary says NaN
-                    yield sample.name, frozenset(sample.labels.items()), float(sample.value)
+                    name = _own_name(sample.name)
+                    yield name, frozenset(sample.labels.items()), float(sample.value)
         except (ValueError, KeyError, IndexError):
             continue
+
+
+def _own_name(name: str) -> str:
+    """The engine's own name of a metric: Ray exports ``vllm:x`` as ``ray_vllm:x`` or ``_x``."""
+    return f"vllm:{name[9:]}" if name.startswith(("ray_vllm:", "ray_vllm_")) else name

@@ -140,3 +140,20 @@ def test_samples_without_a_value_or_a_bound_are_left_out():
 def test_nothing_answered_between_two_readings_is_no_error():
     one = page('http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 9.0')
     assert page_findings(between(one, one)) == []
+
+
+@pytest.mark.parametrize("prefix", ["vllm:", "ray_vllm:", "ray_vllm_"])
+def test_names_that_ray_gives_them_are_known(prefix):
+    page = parse_page(
+        f'{prefix}num_requests_running{{WorkerId="a"}} 3\n'
+        f'{prefix}num_requests_running{{WorkerId="b"}} 4\n'
+        f"{prefix}e2e_request_latency_seconds_sum 9\n{prefix}e2e_request_latency_seconds_count 3\n",
+        source="m",
+    )
+    assert page.is_server
+    assert page.total("running") == 7 and page.mean("e2e") == (3.0, 3.0)
+
+
+def test_a_routers_own_page_is_no_servers():
+    page = parse_page('vllm_router_processed_requests_total{worker="a"} 3\n', source="m")
+    assert not page.is_server
