@@ -18,7 +18,15 @@ from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.experiment.arms import observed
 from turbo_lab.experiment.bench import Options
-from turbo_lab.experiment.trial import Candidate, Trial, TrialPlan, launcher, read_trial, run_trial
+from turbo_lab.experiment.launch import FreshServers
+from turbo_lab.experiment.trial import (
+    Candidate,
+    Trial,
+    TrialPlan,
+    candidate_args,
+    read_trial,
+    run_trial,
+)
 from turbo_lab.records import store
 
 NAME = "trial"
@@ -49,8 +57,8 @@ def observe_trial(
         folder = trial_folder(lab)
         assert folder is not None  # a live lesson has a path
         options = Options(effort=lab.dials.effort, price_per_hour=price_per_hour)
-        launch = launcher(args(), plan.candidates)
-        rows = run_trial(plan, launch=launch, out=folder, options=options)
+        with FreshServers(candidate_args(args(), plan.candidates)) as launch:
+            rows = run_trial(plan, launch=launch, out=folder, options=options)
         return {"candidates": [asdict(c) for c in plan.candidates], "rows": rows}
 
     found = lab.observe(NAME, measure)

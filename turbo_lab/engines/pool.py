@@ -11,12 +11,13 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from turbo_lab.core import host
 from turbo_lab.core.errors import EngineError
+from turbo_lab.core.units import GiB
 from turbo_lab.engines import guardian, vllm_cli
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.vllm_server import VllmServer
@@ -24,6 +25,9 @@ from turbo_lab.engines.vllm_server import VllmServer
 POOL_VARIABLE = "TURBO_LAB_POOL_DIR"
 GRACE_BY_HAND_S = 600.0
 MAX_IDLE_SERVERS = 1  # beside the one about to start: two models fit into a laptop's memory
+# Free memory wanted for a start on a CPU beside others. With the bundled model 1.5 GiB were seen in
+# the two processes in front, and 1.2 to 1.5 GiB beside the pool in that of each rank.
+FRONT_BYTES, RANK_BYTES = 3 * GiB // 2, 3 * GiB // 2
 
 
 class ServerPool:
@@ -52,6 +56,7 @@ class ServerPool:
         except OSError as error:
             raise _refused(entry, error) from error
         with FileLock(entry / "lock"):
+            _note_use(entry)
             server = self._running(entry, args)
             if server is None:
                 self._make_room(entry, may_idle=0 if args.device == "gpu" else MAX_IDLE_SERVERS)
@@ -81,6 +86,10 @@ class ServerPool:
             server.load_s = None
         with contextlib.suppress(OSError):  # a full disk: whoever comes next asks it again
             self._write_state(entry, server)
+
+    def holds(self, args: VllmArgs) -> bool:
+        """Whether a server with these arguments runs in this pool."""
+        return self._running(self.folder / self._key(args), args) is not None
 
     def servers(self) -> list[dict]:
         """State of every server that runs now: folder, port, load time, arguments."""
@@ -116,14 +125,16 @@ class ServerPool:
         return server if server.alive() else None
 
     def _make_room(self, keep: Path, *, may_idle: int = MAX_IDLE_SERVERS) -> None:
-        """End servers that only the session or the grace period keeps, oldest first."""
+        """End servers that only the session or the grace period keeps: the one that was asked for
+        least often first (the course's default is used by most notebooks), of equals the oldest.
+        """
         idle = [
             s
             for s in self.servers()
             if Path(s["folder"]) != keep
             and not guardian.has_living_lease([Path(s["folder"]) / "leases"])
         ]
-        idle.sort(key=lambda s: _changed_s(Path(s["folder"]) / "state.json"))
+        idle.sort(key=lambda s: _worth(Path(s["folder"])))
         for state in idle[: max(0, len(idle) - may_idle)]:
             self._stop_idle(state)
 
@@ -178,12 +189,20 @@ def _refused(entry: Path, error: OSError) -> EngineError:
     )
 
 
-def _changed_s(path: Path) -> float:
-    """Time of the last change; 0 where another process has just removed the file."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+def _note_use(entry: Path) -> None:
+    with contextlib.suppress(OSError), (entry / "uses").open("a") as uses:  # a full disk: no count
+        uses.write(".")
+
+
+def _worth(entry: Path) -> tuple[int, float]:
+    """How often it was asked for, and when it started; 0 for what cannot be read (any more)."""
+    found: list[float] = []
+    for name, kind in (("uses", "st_size"), ("state.json", "st_mtime")):
+        try:
+            found.append(getattr((entry / name).stat(), kind))
+        except OSError:
+            found.append(0)
+    return int(found[0]), found[1]
 
 
 def current_pool() -> ServerPool:
@@ -201,19 +220,42 @@ def shared_server(args: VllmArgs) -> VllmServer:
 def start_together(*wanted: VllmArgs) -> None:
     """Start servers side by side, for two starts at once take little longer than one.
 
-    ``shared_server`` then finds each of them running. On a GPU they start one after the other: each
-    counts the memory that the others take. One that does not start is left to ``shared_server``,
-    which tells why.
+    ``shared_server`` then finds each of them running. Where free memory does not hold all that are
+    still missing, none is started, and each starts when it is asked for. On a GPU they start one
+    after the other: each counts the memory that the others take. One that does not start is left
+    to ``shared_server``, which tells why.
     """
     pool = current_pool()
+    missing = [args for args in wanted if not pool.holds(args)]
+    on_gpu = any(args.device == "gpu" for args in wanted)
+    if not on_gpu and not has_room(missing):
+        return
 
     def start(args: VllmArgs) -> None:
         with contextlib.suppress(EngineError):
             pool.acquire(args)
 
-    workers = 1 if any(args.device == "gpu" for args in wanted) else max(1, len(wanted))
-    with ThreadPoolExecutor(max_workers=workers) as starters:
+    with ThreadPoolExecutor(max_workers=1 if on_gpu else max(1, len(wanted))) as starters:
         list(starters.map(start, wanted))
+
+
+def room_bytes(wanted: Iterable[VllmArgs]) -> int:
+    """Free memory for these servers of the bundled model on a CPU: processes and pools."""
+    return sum(
+        FRONT_BYTES + args.tensor_parallel_size * (RANK_BYTES + int((args.kv_cache_gib or 1) * GiB))
+        for args in wanted
+    )
+
+
+def has_room(wanted: Iterable[VllmArgs]) -> bool:
+    """Whether this machine's free memory holds all of these servers beside what runs now."""
+    return room_bytes(wanted) <= _free_bytes()
+
+
+def _free_bytes() -> int:
+    import psutil
+
+    return psutil.virtual_memory().available
 
 
 @contextlib.contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +76,18 @@ def ask_for_native_offload(args: VllmArgs, *, timeout_s: float = 300.0) -> dict[
     finally:
         server.stop()
     return {"works": True, "said": None}
+
+
+def ask_beside(args: VllmArgs, start: Callable[[], Any]) -> dict[str, Any]:
+    """:func:`ask_for_native_offload` while ``start()`` starts another server.
+
+    A start that fails is left to whoever asks for that server: there the reason is told.
+    """
+    with ThreadPoolExecutor(max_workers=1) as side:
+        asked = side.submit(ask_for_native_offload, args)
+        with contextlib.suppress(EngineError):
+            start()
+        return asked.result()
 
 
 def _reason(log: str) -> str | None:

@@ -8,8 +8,7 @@ concluded follows from these records alone (see ``trial_verdict``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +22,7 @@ from turbo_lab.experiment.arms import Arm
 from turbo_lab.experiment.bench import Options
 from turbo_lab.experiment.plan import BenchPlan, Scalar
 from turbo_lab.experiment.run_folder import RECORD_NAME, RESOURCES_NAME, load_run
-from turbo_lab.experiment.sweep import Launch, Launched, SweepPlan, label, run_sweep
+from turbo_lab.experiment.sweep import Launch, SweepPlan, label, run_sweep
 from turbo_lab.records import store
 from turbo_lab.records.digest import seal
 from turbo_lab.records.journal import read_rows
@@ -96,20 +95,9 @@ def trial_plan(
     )  # fmt: skip
 
 
-def launcher(args: VllmArgs, candidates: Sequence[Candidate]) -> Launch:
-    """A fresh ``vllm serve`` for each run: ``args`` with the candidate's setting and no other."""
-    by_name = {c.name: c for c in candidates}
-
-    @contextmanager
-    def launch(name: Scalar) -> Iterator[Launched]:
-        from turbo_lab.engines.vllm_server import VllmServer
-
-        chosen = by_name[str(name)]
-        own = args.replace(**{chosen.key: chosen.value}) if chosen.key else args
-        with VllmServer(own) as server:
-            yield Launched(server.base_url, server.model_name)
-
-    return launch
+def candidate_args(args: VllmArgs, candidates: Sequence[Candidate]) -> dict[str, VllmArgs]:
+    """Arguments by name: the original's, each with the candidate's setting and no other."""
+    return {c.name: args.replace(**{c.key: c.value}) if c.key else args for c in candidates}
 
 
 def run_trial(

@@ -11,7 +11,6 @@ from turbo_lab.client.load import run_closed_loop
 from turbo_lab.core import host
 from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import UnmeasuredError
-from turbo_lab.core.units import GiB
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
 from turbo_lab.engines.pool import shared_server, start_together
@@ -27,7 +26,6 @@ from turbo_lab.models.spec import ModelSpec
 from turbo_lab.workload.request import Request
 
 REST_S = 1.2  # a vLLM worker polls for a second after its last step, and takes a core for it
-ROOM_BYTES = 12 * GiB  # free memory for an unsplit and a split server of the bundled model
 GPU_POOL_GIB = 4  # a pool of known size, so that its tokens can be foretold
 COUNTING_PATIENCE_S = 5.0  # how long the server may take to count its last request
 WARM_UP = StepPoint("decode", 1, 32)
@@ -59,7 +57,7 @@ def ready(dials: Dials, *, ranks: int = 1, beside: Sequence[int] = ()) -> VllmSe
     """
     single = single_args(dials)
     wanted = [split_args(single, ranks=n) for n in (ranks, *beside)]
-    if len(wanted) > 1 and dials.mode == "cpu" and _free_bytes() > ROOM_BYTES:
+    if len(wanted) > 1 and dials.mode == "cpu":
         start_together(*wanted)
     return shared_server(wanted[0])
 
@@ -68,12 +66,6 @@ def leave(server: Any) -> None:
     """Stop a split server; an unsplit one, which other notebooks may share, stays."""
     if isinstance(server, VllmServer) and server.args.tensor_parallel_size > 1:
         server.stop()
-
-
-def _free_bytes() -> int:
-    import psutil
-
-    return psutil.virtual_memory().available
 
 
 def server_ranks(spec: ModelSpec, *, dials: Dials, wanted: int) -> int:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import TurboLabError, UsageError, did_you_mean
-from turbo_lab.core.units import GiB
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
 from turbo_lab.engines.pool import current_pool, shared_server, start_together
@@ -22,7 +21,6 @@ from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.speculative.lookup import LONGEST, SHORTEST
 
 METHODS = ("off", "ngram", "draft")
-ROOM_BYTES = 15 * GiB  # free memory for three servers of the bundled model
 GPU_DRAFT = "Qwen/Qwen3-0.6B"  # same vocabulary as Qwen3-8B
 Method = Literal["off", "ngram", "draft"]
 
@@ -144,16 +142,10 @@ class Shop:
 
     def server(self, arm: Arm) -> VllmServer:
         """The ready server of an arm. Raises EngineError."""
-        if arm == OFF and len(self.arms) <= len(METHODS) and self.roomy():
+        if arm == OFF and len(self.arms) <= len(METHODS) and self.dials.mode == "cpu":
             with contextlib.suppress(TurboLabError):  # told when that arm itself is asked for
                 start_together(*map(self.args, self.arms))
         return shared_server(self.args(arm))
-
-    def roomy(self) -> bool:
-        """Whether this machine holds all of a short list of servers at once."""
-        import psutil
-
-        return self.dials.mode == "cpu" and psutil.virtual_memory().available > ROOM_BYTES
 
     def leave(self, server: Any) -> None:
         """Stop an arm's server; the off-control, which other notebooks may share, stays."""

@@ -53,6 +53,15 @@ def test_room_is_made_by_the_oldest_idle_server(tmp_path: Path) -> None:
         assert {n for n, p in made.items() if p.alive()} == {"held", "b"}
 
 
+def test_a_server_that_many_ask_for_outlives_a_younger_one(tmp_path: Path) -> None:
+    with pool_session(tmp_path / "pool") as servers:
+        wanted, other = sleeping(servers, "a", held=False), sleeping(servers, "b", held=False)
+        for name in ("a", "a", "b"):
+            pool._note_use(servers.folder / name)
+        servers._make_room(tmp_path / "pool" / "new")
+        assert wanted.alive() and not other.alive()
+
+
 def test_a_server_that_died_is_not_listed(tmp_path: Path) -> None:
     with pool_session(tmp_path / "pool") as servers:
         process = sleeping(servers, "a", held=True)

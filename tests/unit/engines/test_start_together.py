@@ -16,7 +16,7 @@ from turbo_lab.core.units import GiB
 from turbo_lab.engines import pool
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
-from turbo_lab.engines.pool import ServerPool, pool_session, start_together
+from turbo_lab.engines.pool import ServerPool, pool_session, room_bytes, start_together
 
 PATIENCE_S = 0.5  # how long a start waits for two others to run beside it
 
@@ -40,6 +40,8 @@ def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         seen.done.append(args.model)
 
     monkeypatch.setattr(ServerPool, "acquire", acquire)
+    monkeypatch.setattr(ServerPool, "holds", lambda self, args: args.model in seen.done)
+    monkeypatch.setattr(pool, "_free_bytes", lambda: 64 * GiB)
     monkeypatch.setenv(pool.POOL_VARIABLE, str(tmp_path))
     return seen
 
@@ -47,6 +49,22 @@ def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
 def test_side_by_side_and_one_failure_stops_nobody(starts: SimpleNamespace) -> None:
     start_together(*(VllmArgs.make(model=m) for m in ("a", "bad", "b")))
     assert sorted(starts.done) == ["a", "b"] and starts.most == 3
+
+
+def test_without_memory_for_all_that_are_missing_none_is_started(
+    starts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [VllmArgs.make(model=m) for m in "ab"]
+    need = room_bytes(asked)
+    assert need == 2 * room_bytes(asked[:1]) == 8 * GiB
+    wide = VllmArgs.make(model="c", tensor_parallel_size=3, kv_cache_gib=2)
+    assert room_bytes([wide]) == 12 * GiB
+    monkeypatch.setattr(pool, "_free_bytes", lambda: need - 1)
+    start_together(*asked)
+    assert starts.done == []
+    starts.done.append("a")  # one of them runs already
+    start_together(*asked)
+    assert sorted(starts.done) == ["a", "a", "b"]
 
 
 def test_one_after_the_other_on_a_gpu(starts: SimpleNamespace) -> None:

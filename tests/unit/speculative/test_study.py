@@ -144,7 +144,6 @@ def test_a_missing_draft_does_not_take_the_others_down(monkeypatch: pytest.Monke
     monkeypatch.setattr(arms, "base_args", lambda dials, report: VllmArgs(model="org/model"))
     monkeypatch.setattr(arms, "draft_model", missing)
     monkeypatch.setattr(arms, "shared_server", lambda args: args)
-    monkeypatch.setattr(Shop, "roomy", lambda self: True)
     shop = Shop(CPU, arms=(OFF, NGRAM, DRAFT))
     assert shop.server(OFF) == VllmArgs(model="org/model")
     with pytest.raises(RecordError):

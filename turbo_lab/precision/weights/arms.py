@@ -10,7 +10,6 @@ from typing import Any
 from turbo_lab.client.load import run_closed_loop
 from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import UnmeasuredError
-from turbo_lab.core.units import GiB
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.defaults import default_args
 from turbo_lab.engines.pool import shared_server, start_together
@@ -28,7 +27,6 @@ from turbo_lab.precision.weights.speed import POINTS
 from turbo_lab.precision.weights.workshop import Workshop
 
 ARMS = ("bf16", "fp32", "int8", "int4")  # the baseline first
-ROOM_FOR_ALL_BYTES = 20 * GiB  # of free memory: four servers of the bundled model, side by side
 KERNEL = re.compile(r"\b(\w+Kernel) for (CompressedTensors\w+)")
 LONGEST_TOKENS = 1024
 
@@ -55,11 +53,8 @@ def arm_server(arm: str, *, dials: Dials, workshop: Workshop) -> VllmServer:
     Where memory allows, asking for the baseline starts all of them side by side; else, and on a
     GPU, each starts when it is asked for, and :func:`leave` makes room for the next.
     """
-    import psutil
-
     args = arm_args(dials, workshop)
-    roomy = psutil.virtual_memory().available > ROOM_FOR_ALL_BYTES
-    if arm == ARMS[0] and dials.mode == "cpu" and roomy:
+    if arm == ARMS[0] and dials.mode == "cpu":
         start_together(*args.values())
     return shared_server(args[arm])
 
