@@ -19,13 +19,19 @@ QUICK := not engine and not live and not browser and not gpu
 TOGETHER := -n auto --dist loadfile
 ELSEWHERE := --ignore tests/notebooks --ignore tests/dist
 
-.PHONY: course test lab site clean env env-test env-site lint unit notebooks dist live engine browser
+.PHONY: course test lab site clean env env-test env-dev env-light env-site lint unit notebooks dist live engine browser
 
 env:
 	@$(PYTHON) scripts/install.py auto
 
+# Both side by side: an installation mostly waits for the network and the disk.
 env-test:
+	@$(MAKE) --no-print-directory -j2 env-dev env-light
+
+env-dev:
 	@$(PYTHON) scripts/install.py auto --dev
+
+env-light:
 	@$(PYTHON) scripts/install.py replay --dev --venv .venv-replay
 
 env-site:
@@ -66,9 +72,11 @@ notebooks:
 dist:
 	$(PY) -m pytest -q tests/dist --durations 10 -m "$(QUICK)"
 
+# Two at a time where no time is judged: a start is mostly one thread that imports.
 engine:
-	$(PY) -m pytest -q tests/engine -n auto --dist worksteal -m "engine and not gpu and not alone"
-	$(PY) -m pytest -q tests/engine tests/unit/client --durations 15 \
+	$(PY) -m pytest -q tests/engine -n auto --dist loadgroup --durations 25 \
+		-m "engine and not gpu and not alone"
+	$(PY) -m pytest -q tests/engine tests/unit/client --durations 25 \
 		-m "engine and not gpu and alone"
 
 live:
