@@ -40,8 +40,9 @@ env-site:
 course: env
 	@$(PY) -m turbo_lab.cli.main run $(NOTEBOOKS)
 
+# A stamp is written when an installation has ended; without one it is gone on with.
 lab:
-	@test -x $(PY) || $(PYTHON) scripts/install.py replay
+	@$(if $(wildcard .venv/.turbo-lab-*),true,$(PYTHON) scripts/install.py replay)
 	@$(PY) -m turbo_lab.cli.main lab
 
 # Nothing is executed and nothing fetched: the notebooks are shown as they are committed.

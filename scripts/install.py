@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import platform
 import re
 import shutil
@@ -26,6 +27,7 @@ LOCKS = ROOT / "requirements"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 KINDS = ("replay", "cpu", "gpu", "site")
 ANYWHERE = ("replay", "site")  # kinds that need no engine, so every system has them
+DISK_FULL = ("No space left on device", "Disk quota exceeded", "not enough space on the disk")
 FOLDERS = {"site": ".venv-site"}  # kinds with a folder of their own; all others are in .venv
 
 
@@ -40,7 +42,7 @@ def wanted_kind(asked: str) -> str:
     print(
         f"There is no vLLM wheel for {system} on {machine}: installing the replay environment.\n"
         "The notebooks then show recorded results, labelled as recorded. To run them live, use a\n"
-        "Linux container or, on Windows, WSL2 (README, section 'macOS and Windows')."
+        "Linux container or, on Windows, WSL2 (README, section 'Hardware and systems')."
     )
     return "replay"
 
@@ -71,10 +73,57 @@ def run(command: list[str], *, what: str) -> None:
         tail = "\n".join(done.stdout.splitlines()[-15:])
         sys.exit(
             f"\n{tail}\n\nInstall step failed: {what}\n  command: {' '.join(command)}\n"
-            "Next step: check the connection to your package index and run the same make command\n"
-            "again; finished steps are kept."
+            f"Next step: {next_step(done.stdout)}.\n"
+            "Then run the same command again; finished steps are kept."
         )
     print(f"  {what}: {time.monotonic() - start:.0f} s", flush=True)
+
+
+def next_step(output: str) -> str:
+    """What to do after a failed step, from what it printed."""
+    if any(text in output for text in DISK_FULL):
+        return f"free some space on the disk of {ROOT} (pip also unpacks below TMPDIR)"
+    if "No module named pip" in output:
+        return "remove the environment's folder, it was left half made"
+    if "Permission denied" in output:
+        return f"make {ROOT} a folder that you may write to (nothing here needs root)"
+    return "check the connection to your package index"
+
+
+def create(folder: Path) -> None:
+    """Make a virtual environment with pip, whole or not at all.
+
+    Exits with the next step for an old Python, one without ensurepip, and a full disk.
+    """
+    if sys.version_info < (3, 11):  # noqa: UP036 - this file also runs under an old python3
+        sys.exit(
+            f"Python 3.11 or newer is needed; this is {platform.python_version()}. Where a newer\n"
+            "one is installed, name it: make lab PYTHON=python3.12, or without make:\n"
+            "python3.12 scripts/install.py. Else: conda env create -f environment.yml"
+        )
+    print(f"  creating {folder.name}")
+    try:
+        venv.create(folder, with_pip=True, symlinks=platform.system() != "Windows")
+    except BaseException as error:  # Ctrl-C too: half an environment would pass for a whole one
+        shutil.rmtree(folder, ignore_errors=True)
+        if not isinstance(error, (OSError, subprocess.SubprocessError)):
+            raise  # Debian's own venv tells what to install and exits
+        sys.exit(f"{folder.name} could not be made: {why_no_venv(error)}")
+
+
+def why_no_venv(error: Exception) -> str:
+    """The reason and the next step, from what ``venv.create`` raised."""
+    if importlib.util.find_spec("ensurepip") is None:
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        return (
+            "this Python has no ensurepip, so there is no pip to install with.\n"
+            f"Next step on Debian and Ubuntu: sudo apt install python{version}-venv.\n"
+            "Then run the same command again."
+        )
+    told = getattr(error, "output", None) or b""
+    text = told.decode(errors="replace") if isinstance(told, bytes) else told
+    step = next_step(f"{error} {text}")
+    return f"{error}\n{text}Next step: {step}.\nThen run the same command again."
 
 
 def install_torch_cpu(python: Path) -> None:
@@ -116,13 +165,7 @@ def install(folder: Path, kind: str, *, dev: bool) -> None:
     """Bring the environment in ``folder`` to ``kind`` (and the developers' tools)."""
     python = venv_python(folder)
     if not python.exists():
-        if sys.version_info < (3, 11):  # noqa: UP036 - this file also runs under an old python3
-            sys.exit(
-                f"Python 3.11 or newer is needed; this is {platform.python_version()}. "
-                "Install it, or make one with: conda env create -f environment.yml"
-            )
-        print(f"  creating {folder.name}")
-        venv.create(folder, with_pip=True, symlinks=platform.system() != "Windows")
+        create(folder)
     parts = [kind] + (["dev"] if dev else [])
     for name in parts:
         names = [name, "torch-cpu"] if name == "cpu" else [name]
