@@ -184,16 +184,11 @@ class Replica(StepFiller):
 
     def withdraw(self) -> Job | None:
         """Take out the last in the queue that has computed nothing; None where there is none."""
-        queue = self.waiting.drain()
-        fresh = [job for job in queue if not job.admitted]
-        for job in queue:
-            if not fresh or job is not fresh[-1]:
-                self.waiting.push(job)
-        if not fresh:
-            return None
-        self.load -= 1
-        self.prompt_load -= fresh[-1].tokens
-        return fresh[-1]
+        job = self.waiting.withdraw()
+        if job is not None:
+            self.load -= 1
+            self.prompt_load -= job.tokens
+        return job
 
     def fail(self) -> list[Job]:
         """Lose everything; returns the requests that were here, in the order of the trace."""

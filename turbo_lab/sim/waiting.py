@@ -28,8 +28,8 @@ class Waiting(Protocol):
     def pop(self) -> Job:
         """Take the next one out."""
 
-    def drain(self) -> list[Job]:
-        """Take all out, in order."""
+    def withdraw(self) -> Job | None:
+        """Take out the last one that has computed nothing; None where there is none."""
 
     def __len__(self) -> int: ...
 
@@ -49,11 +49,14 @@ class Fcfs(deque[Job]):
         """The next one."""
         return self[0]
 
-    def drain(self) -> list[Job]:
-        """Take all out, in order."""
-        out = list(self)
-        self.clear()
-        return out
+    def withdraw(self) -> Job | None:
+        """Take out the last one that has computed nothing; None where there is none."""
+        for place in range(len(self) - 1, -1, -1):
+            job = self[place]
+            if not job.admitted:
+                del self[place]
+                return job
+        return None
 
 
 class ByPriority:
@@ -78,11 +81,15 @@ class ByPriority:
         """Take the next one out."""
         return heapq.heappop(self._heap)[3]
 
-    def drain(self) -> list[Job]:
-        """Take all out, in order."""
-        out = [row[3] for row in sorted(self._heap, key=lambda row: row[:3])]
-        self._heap.clear()
-        return out
+    def withdraw(self) -> Job | None:
+        """Take out the last one that has computed nothing; None where there is none."""
+        fresh = (row for row in self._heap if not row[3].admitted)
+        last = max(fresh, key=lambda row: row[:3], default=None)
+        if last is None:
+            return None
+        self._heap.remove(last)
+        heapq.heapify(self._heap)
+        return last[3]
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -95,9 +102,10 @@ class FairToTenants:
     """The tenant that got the least so far goes first; in arrival order within a tenant.
 
     A tenant's counter grows, when a request of it is admitted, by ``prompt + 2 * reply`` tokens.
-    One that comes back from idleness is lifted to the least counter of the waiting ones, so that it
-    cannot claim the past. Source: Sheng et al., Fairness in Serving Large Language Models (virtual
-    token counter), OSDI 2024; here the reply is charged at once, as its length is known.
+    One that comes back from idleness is lifted to the least counter of the waiting ones, or where
+    nobody waits to that of the tenant that left the queue last: it cannot claim the past. Source:
+    Sheng et al., Fairness in Serving Large Language Models (virtual token counter), OSDI 2024,
+    algorithm 2; here the reply is charged at once, as its length is known.
     """
 
     in_order = False
@@ -106,25 +114,27 @@ class FairToTenants:
     def __init__(self) -> None:
         self._lines: dict[str, deque[Job]] = {}
         self._served: dict[str, int] = {}
+        self._left = 0  # counter of the tenant that left the queue last
         self._size = 0
 
-    def _line(self, job: Job) -> deque[Job]:
-        tenant = job.request.tenant
-        line = self._lines.get(tenant)
-        if line is None:
-            floor = min((self._served[t] for t in self._lines), default=0)
-            self._served[tenant] = max(self._served.get(tenant, 0), floor)
-            line = self._lines[tenant] = deque()
+    def _line(self, tenant: str) -> deque[Job]:
         self._size += 1
-        return line
+        return self._lines.setdefault(tenant, deque())
 
     def push(self, job: Job) -> None:
         """Add one behind its tenant's others."""
-        self._line(job).append(job)
+        tenant = job.request.tenant
+        if tenant not in self._lines:
+            floor = min((self._served[t] for t in self._lines), default=self._left)
+            self._served[tenant] = max(self._served.get(tenant, 0), floor)
+        self._line(tenant).append(job)
 
     def push_back(self, job: Job) -> None:
-        """Return one that was preempted to the front of its tenant's line; it paid already."""
-        self._line(job).appendleft(job)
+        """Return one that was preempted to the front of its tenant's line.
+
+        It paid already, and its tenant was not idle, so the counter stays.
+        """
+        self._line(job.request.tenant).appendleft(job)
 
     def _next(self) -> str:
         return min(self._lines, key=lambda t: (self._served[t], t))
@@ -136,21 +146,28 @@ class FairToTenants:
     def pop(self) -> Job:
         """Take the next one out and charge its tenant."""
         tenant = self._next()
-        line = self._lines[tenant]
-        job = line.popleft()
-        if not line:
-            del self._lines[tenant]
+        job = self._lines[tenant][0]
+        self._remove(job)
         if not job.preemptions:
             self._served[tenant] += job.prompt + self.REPLY_WEIGHT * job.output
-        self._size -= 1
+        if tenant not in self._lines:
+            self._left = self._served[tenant]
         return job
 
-    def drain(self) -> list[Job]:
-        """Take all out, in arrival order, free of charge."""
-        out = sorted(self, key=lambda job: job.index)
-        self._lines.clear()
-        self._size = 0
-        return out
+    def withdraw(self) -> Job | None:
+        """Take out the last arrival that has computed nothing, free of charge; None without one."""
+        fresh = (job for job in self if not job.admitted)
+        last = max(fresh, key=lambda job: job.index, default=None)
+        if last is not None:
+            self._remove(last)
+        return last
+
+    def _remove(self, job: Job) -> None:
+        line = self._lines[job.request.tenant]
+        line.remove(job)
+        if not line:
+            del self._lines[job.request.tenant]
+        self._size -= 1
 
     def __len__(self) -> int:
         return self._size
