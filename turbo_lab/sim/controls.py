@@ -72,6 +72,7 @@ class Autoscale:
         if not fine or self.startup_s < 0:
             raise UsageError(f"{self}: wanted target and every_s above 0, 1 <= least <= most")
         starting: list[int] = []
+        closing: set[int] = set()  # dead replicas are not among them: they are paid for
         period_fs = to_fs(self.every_s)
 
         def ready(now_fs: int) -> None:
@@ -79,10 +80,11 @@ class Autoscale:
             fleet.up_fs[fleet.start_replica(fleet.front).tag] = began_fs
 
         def look(now_fs: int) -> None:
-            for replica in fleet.replicas:
-                gone = replica not in fleet.front.live and fleet.home[replica.tag] is fleet.front
-                if gone and replica.tag in fleet.up_fs and not (replica.load or replica.sending):
+            for tag in sorted(closing):
+                replica = fleet.replicas[tag]
+                if not (replica.load or replica.sending):
                     fleet.stop_paying(replica)
+                    closing.remove(tag)
             live = fleet.front.live
             load = sum(replica.load for replica in live) + len(fleet.front.backlog)
             wanted = min(max(math.ceil(load / self.target), self.least), self.most)
@@ -91,6 +93,7 @@ class Autoscale:
                 fleet.at(now_fs + to_fs(self.startup_s), ready)
             for replica in list(live[wanted:] if not starting else ()):
                 fleet.front.remove(replica)
+                closing.add(replica.tag)
             fleet.at(now_fs + period_fs, look)
 
         fleet.at(period_fs, look)

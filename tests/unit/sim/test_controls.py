@@ -142,6 +142,17 @@ def test_autoscaling_pays_for_less_than_the_most_and_waits_less_than_the_least()
     assert one.replica_s < scaled.replica_s < four.replica_s / 2
 
 
+def test_a_dead_replica_is_paid_for_beside_the_one_that_autoscaling_starts_in_its_place():
+    trace = [TraceRequest(0.0, 24, 1), TraceRequest(8.0, 24, 1)]
+    scale = Autoscale(target=9, least=1, most=1, every_s=0.1, startup_s=0.2)
+    dead = Fail([Failure(1.0, 0, 5.0)])
+    calm, failed = (
+        simulate(trace, Engine(CALIBRATION), controls=c).replica_s
+        for c in ((scale,), (scale, dead))
+    )
+    assert failed == pytest.approx(calm + 5.0, abs=0.25)  # the second one is up while it is dead
+
+
 @pytest.mark.parametrize("wrong", [
     lambda: Speculation((0.2, 0.5)), lambda: KvLink.of(0, token_bytes=1),
     lambda: simulate(chat(2), Engine(CALIBRATION), controls=[Fail([Failure(0, 9, 1)])]),
