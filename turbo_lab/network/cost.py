@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 
 from turbo_lab.core.errors import UsageError
 from turbo_lab.network.algorithms import ALGORITHMS, Message, Round, chunk_bytes, rounds
-from turbo_lab.network.busbw import KINDS, algbw, busbw, busbw_factor, seconds_at
+from turbo_lab.network.busbw import (
+    KINDS,
+    algbw,
+    busbw,
+    busbw_factor,
+    collective_kind,
+    seconds_at,
+)
 from turbo_lab.network.piecewise import (
     HeldOut,
     MessageCost,
@@ -99,7 +106,7 @@ def best_algorithm(kind: str, total_bytes: int, *, network: Network) -> tuple[st
     """The fastest algorithm of a kind at a size, and its seconds."""
     found = {
         name: collective_s(kind, total_bytes, network=network, algorithm=name)
-        for name in ALGORITHMS[kind]
+        for name in ALGORITHMS[collective_kind(kind)]
     }
     name = min(found, key=found.__getitem__)
     return name, found[name]

@@ -26,17 +26,33 @@ class Policy:
 
 
 def saturation_req_s(requests: Iterable[TraceRequest], engine: Engine) -> float:
-    """Requests per second that one replica completes when all of them wait at the start."""
+    """Requests per second that one replica completes when all of them wait at the start.
+
+    Raises UsageError where it can serve none of them.
+    """
     crowd = [replace(request, arrival_s=0.0) for request in requests]
     found = simulate(crowd, engine)
+    if not found.completed:
+        raise UsageError(
+            f"none of the {found.requests} requests fits into {engine.cache_tokens:,} tokens of "
+            "cache; give shorter ones, or more blocks"
+        )
     return found.completed / found.duration_s
 
 
 def at_rate(requests: Load, rate_per_s: float) -> list[TraceRequest]:
-    """The same requests, their times stretched so that they come at this mean rate."""
+    """The same requests, their times stretched so that they come at this mean rate.
+
+    Raises UsageError for fewer than two, or where the last does not come after the first.
+    """
     if len(requests) < 2 or rate_per_s <= 0:
         raise UsageError(f"{len(requests)} requests at {rate_per_s}/s; give two or more, above 0/s")
     span_s = requests[-1].arrival_s - requests[0].arrival_s
+    if not span_s > 0:
+        raise UsageError(
+            f"the last request comes {span_s:g} s after the first, so no stretching gives a rate; "
+            "sort the load by time, or give requests that do not all come at once"
+        )
     factor = (len(requests) - 1) / rate_per_s / span_s
     return [replace(request, arrival_s=request.arrival_s * factor) for request in requests]
 

@@ -64,7 +64,8 @@ def simulate(
     for control in controls:
         control(fleet)
     first_fs = _run(fleet, trace, result, keep=keep_timelines)
-    result.duration_s = to_s(fleet.last_fs - first_fs)
+    if result.completed:  # else every request was refused, and nothing took any time
+        result.duration_s = to_s(fleet.last_fs - first_fs)
     result.preemptions = sum(r.preemptions for r in fleet.replicas)
     result.busy_s = to_s(sum(r.busy_fs for r in fleet.replicas))
     result.replica_s = to_s(fleet.paid_fs)

@@ -115,6 +115,9 @@ def test_tree_wins_small_and_ring_wins_large() -> None:
     cost = latency_bandwidth(1e-5, 1e9)
     n16 = Network(tuple(range(16)), cost, cost, gap_s=1e-5)
     assert best_algorithm("all_reduce", 256, network=n16)[0] == "tree"
+    assert best_algorithm("alltoall", 256, network=n16) == best_algorithm(
+        "all_to_all", 256, network=n16
+    )
     assert collective_s("all_reduce", 2**26, network=n16) < collective_s(
         "all_reduce", 2**26, network=n16, algorithm="tree"
     )

@@ -19,6 +19,7 @@ from turbo_lab.sim.routing_study import (
     side_by_side,
     tenant_waits,
 )
+from turbo_lab.sim.simulate import simulate
 from turbo_lab.workload.trace_request import TraceRequest
 
 CALIBRATION = Calibration(
@@ -40,6 +41,17 @@ def test_a_stretched_load_has_the_asked_rate():
     assert found[-1].arrival_s == pytest.approx(399 / 25)
     with pytest.raises(UsageError):
         at_rate(LOAD[:1], 25.0)
+    for useless in ([LOAD[3]] * 4, LOAD[::-1]):  # all at once, and back in time
+        with pytest.raises(UsageError, match="after the first"):
+            at_rate(useless, 25.0)
+
+
+def test_what_never_fits_has_no_saturation_and_takes_no_time():
+    late = [TraceRequest(50.0, 10**6, 1)]
+    with pytest.raises(UsageError, match="none of the 1 requests fits"):
+        saturation_req_s(late, ENGINE)
+    found = simulate(late, ENGINE)
+    assert found.refused == 1 and found.duration_s == 0 and found.throughput_tok_s is None
 
 
 def test_policies_are_compared_on_one_load():
