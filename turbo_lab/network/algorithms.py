@@ -5,7 +5,9 @@ exact also where the ranks do not divide the size (``chunk_bytes``). Sizes follo
 convention.
 
 - ring: chunks go from neighbour to neighbour; fewest bytes on the busiest link, most rounds.
-- tree: rounds double their reach; fewest rounds, and the whole size in each where data is reduced.
+- tree: rounds double their reach, so there are about log2(n) per phase. Broadcast, reduce and
+  all-reduce move the whole size in each; all-gather doubles its messages, reduce-scatter halves
+  them, and one after the other they are the all-reduce by halving and doubling.
 - direct: everybody sends to whom it concerns at once; one round per phase, many messages in it.
 """
 

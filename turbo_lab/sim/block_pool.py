@@ -8,8 +8,9 @@ cached block stays its owner's own.
 
 Blocks of one trace hash are kept together as an ``Extent``: the tail of an extent is always
 evicted first, so that its remainder is a prefix and a count describes it. Where vLLM would find a
-second copy of an evicted block, this pool does not; all else is compared with vLLM's own scheduler
-in tests/engine/test_scheduler_differential.py.
+second copy of an evicted block, this pool does not. A reply's blocks are never found here, because
+traces name the blocks of prompts only; vLLM finds them when the next turn's prompt holds the reply.
+All else is compared with vLLM's own scheduler in tests/engine/test_scheduler_differential.py.
 """
 
 from __future__ import annotations

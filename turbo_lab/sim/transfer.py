@@ -83,8 +83,10 @@ def restart(fleet: Fleet, job: Job) -> None:
 class Disaggregate:
     """A control: the fleet's replicas compute prompts only; ``decode`` others write the replies.
 
-    The first token comes from the prefill replica; the cache then moves over ``link`` and the
-    request joins the decode replica that ``router`` picks when it arrives there.
+    The first token comes from the prefill replica, as in DistServe and Splitwise; the cache then
+    moves over ``link`` and the request joins the decode replica that ``router`` picks when it
+    arrives there. (Behind vLLM's proxies the client's first token is the decode engine's own, so
+    that its TTFT holds the transfer and one more step.)
     """
 
     decode: int

@@ -35,7 +35,11 @@ class MergeWork:
 def merge_s(
     work: MergeWork, *, strategy: str, hosts: int, rate_bytes_s: float, delay_s: float
 ) -> float:
-    """Seconds of a step's merges; ``delay_s`` is what one hop adds beside sending the frame."""
+    """Seconds of a step's merges; ``delay_s`` is what one hop adds beside sending the frame.
+
+    A hop between hosts passes the switch too: its delay is that of two links
+    (``strategies.links_per_hop``), where a switch that merges is one link away.
+    """
     frame_s = frame_bytes(work.dim) / rate_bytes_s
     load = busiest_load(strategy, hosts=hosts)
     hops = longest_way(strategy, hosts=hosts)

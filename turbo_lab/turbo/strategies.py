@@ -98,8 +98,14 @@ def busiest_load(strategy: str, *, hosts: int) -> int:
     return max(count for (_, node), count in loads.items() if node < hosts)
 
 
+def links_per_hop(strategy: str) -> int:
+    """Links that a hop crosses under one switch: 2 from host to host, 1 to a switch that merges."""
+    require(strategy, 2)
+    return 1 if strategy == "in-network" else 2
+
+
 def longest_way(strategy: str, *, hosts: int) -> int:
-    """Hops from the farthest part to the farthest host that needs it."""
+    """Hops from the farthest part to the farthest host that needs it (see ``links_per_hop``)."""
     if strategy == "ring":
         return hosts - 1
     depth = 0

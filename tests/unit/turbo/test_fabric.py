@@ -9,7 +9,7 @@ from turbo_lab.core.errors import UsageError
 from turbo_lab.turbo.fabric import LeafSpine, simulate
 from turbo_lab.turbo.packet import frame_bytes
 from turbo_lab.turbo.pays import MergeWork, break_even_tokens, merge_s, spread_s
-from turbo_lab.turbo.strategies import STRATEGIES, busiest_load
+from turbo_lab.turbo.strategies import STRATEGIES, busiest_load, links_per_hop
 from turbo_lab.turbo.work import Job
 
 SIZE = {"layers": 2, "heads": 12, "dim": 32}
@@ -29,8 +29,7 @@ def test_a_star_carries_the_formula_and_takes_its_time(strategy: str, hosts: int
     assert found.host_bytes(hosts) == wanted
     assert not found.core_bytes(hosts)
     work = MergeWork(layers=SIZE["layers"], vectors=SIZE["heads"], dim=SIZE["dim"])
-    # A message between hosts crosses two links, one to the switch that merges crosses one.
-    links = 1 if strategy == "in-network" else 2
+    links = links_per_hop(strategy)
     low = wanted / STAR["rate_bytes_s"]
     delay_s = links * STAR["delay_s"] + (links - 1) * frame_bytes(32) / 1e6
     high = merge_s(work, strategy=strategy, hosts=hosts, rate_bytes_s=1e6, delay_s=delay_s)
