@@ -162,8 +162,14 @@ def inference_share(links: Sequence[Link]) -> float:
 
 
 def token_s(links: Sequence[Link]) -> float:
-    """Median seconds per token behind the first one. Raises UnmeasuredError without them."""
+    """Median seconds per token behind the first one.
+
+    Raises UnmeasuredError without them, and where they came together with the first: a late client
+    finds a whole reply waiting and has not seen its pace.
+    """
     paces = [x.decode_s / (x.reply_tokens - 1) for x in links if x.reply_tokens > 1]
     if not paces:
         raise UnmeasuredError("no reply has a second token")
+    if not statistics.median(paces) > 0:
+        raise UnmeasuredError("the replies came in one piece, their pace was not seen: ask again")
     return statistics.median(paces)

@@ -16,8 +16,8 @@ from turbo_lab.experiment.quality_checks import mentions_any
 QUESTIONS = chain_questions()
 
 
-def script() -> Script:
-    return Script(replies=(Reply(speech=Speech(ttft_s=0.02, gap_s=0.002)),))
+def script(gap_s: float = 0.002) -> Script:
+    return Script(replies=(Reply(speech=Speech(ttft_s=0.02, gap_s=gap_s)),))
 
 
 def test_every_fifth_question_needs_a_tool_and_both_tools_are_among_the_first_ten():
@@ -92,9 +92,26 @@ def test_what_is_foretold_is_the_sum_of_the_parts():
 
 
 def test_parts_are_measured_alone():
-    with MockServer(script()) as mock:
+    with MockServer(script(gap_s=0.1)) as mock:  # so long that no busy machine bunches a reply
         found = chain_parts.measure_parts(
             QUESTIONS[:3], base_url=mock.base_url, model="mock", reply_tokens=4
         )
     assert found["first_token"] >= 0.02 and found["token"] > 0
     assert set(found["tools"]) == {"calculate", "estimate"} and min(found["tools"].values()) > 0
+
+
+def link(decode_s: float, reply_tokens: int) -> Link:
+    return Link(
+        id="x", tool="", retrieve_s=0.0, tool_s=0.0, ttft_s=0.1, decode_s=decode_s,
+        whole_s=0.1 + decode_s, prompt_tokens=9, reply_tokens=reply_tokens, reply="", right=False,
+    )  # fmt: skip
+
+
+def test_the_pace_is_the_median_and_is_not_made_up_where_it_was_not_seen():
+    assert chain.token_s([link(0.4, 5), link(0.8, 5), link(0.0, 5), link(9.0, 1)]) == 0.1
+    for links, why in (([], "second token"), ([link(1.0, 1)], "second token"),
+                       ([link(0.0, 5), link(0.0, 5), link(0.4, 5)], "in one piece")):  # fmt: skip
+        with pytest.raises(UnmeasuredError, match=why):
+            chain.token_s(links)
+    with pytest.raises(UnmeasuredError, match="no question"):
+        chain.inference_share([])
