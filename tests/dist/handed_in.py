@@ -128,6 +128,13 @@ for _ in range(7):
 time.sleep(60)
 check("00.1", 1)
 """
+THREAD_BOMB = """
+import threading, time
+threading.stack_size(256 * 1024)
+for _ in range(400):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+check("00.1", 1)
+"""
 LOUD = 'import sys\nwhile True:\n    sys.stdout.write("x" * 65536)\ncheck("00.1", 1)'
 NO_FOLDER = "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)"
 LEAVES = 'import os\nos._exit(0)\ncheck("00.1", 1)'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -28,15 +29,17 @@ class Isolation:
         network: Why the network is not limited; None when the submission has none.
         files: Why other files can be written; None when all but its own folder is read-only.
         processes: Why a process could escape the end of its submission; None when it cannot.
+        user: Why the submission's user may do more than a student; None for an ordinary one.
     """
 
     prefix: tuple[str, ...] = ()
     network: str | None = None
     files: str | None = None
     processes: str | None = None
+    user: str | None = None
 
     def lines(self) -> list[str]:
-        """One sentence for each of network, files and processes."""
+        """One sentence for each of network, files, processes and user."""
         return [
             f"network not limited: {self.network}" if self.network else "network: none",
             f"files not read-only: {self.files}"
@@ -45,6 +48,7 @@ class Isolation:
             f"processes not contained: {self.processes}"
             if self.processes
             else "processes: in a namespace of their own",
+            f"user not limited: {self.user}" if self.user else "user: an ordinary one",
         ]
 
 
@@ -65,15 +69,25 @@ def probe() -> Isolation:
         return _none("the program unshare (util-linux) is not installed")
     reason = _try((unshare, *_BASE, *_PROCESSES))
     if reason is None:
-        return Isolation(prefix=(unshare, *_BASE, *_PROCESSES))
+        return Isolation(prefix=(unshare, *_BASE, *_PROCESSES), user=trouble_with_user())
     lesser = _try((unshare, *_BASE))
     if lesser is None:
-        return Isolation(prefix=(unshare, *_BASE), processes=reason)
+        return Isolation((unshare, *_BASE), processes=reason, user=trouble_with_user())
     return _none(lesser)
 
 
+def trouble_with_user() -> str | None:
+    """Why the present user should not grade; None for an ordinary one."""
+    if os.geteuid():
+        return None
+    return (
+        "root grades. The kernel counts neither processes nor threads of root, and what is not "
+        "read-only is open to it. Grade as an ordinary user"
+    )
+
+
 def _none(reason: str) -> Isolation:
-    return Isolation(network=reason, files=reason, processes=reason)
+    return Isolation(network=reason, files=reason, processes=reason, user=trouble_with_user())
 
 
 def _try(prefix: tuple[str, ...]) -> str | None:

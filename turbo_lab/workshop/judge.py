@@ -14,6 +14,8 @@ from turbo_lab.workshop.submissions import exercises_in
 
 MAX_RESTARTS = 4
 REASON_CHARACTERS = 300
+# What fork and a thread's start raise when the kernel's limit is reached.
+NO_MORE_PROCESSES = ("BlockingIOError: [Errno 11]", "RuntimeError: can't start new thread")
 VERDICTS = {"correct": "passed", "wrong": "failed", "not attempted": "not attempted"}
 
 
@@ -63,9 +65,18 @@ def _raised(told: Any) -> Exception:
     """An error with the name and text that the answer's own had."""
     parts = [str(part)[:REASON_CHARACTERS] for part in told] if isinstance(told, list) else []
     name, text = (*parts, "Error", "")[:2]
-    if name == "MemoryError":
-        raise LostError("memory", "its memory is used up (MemoryError)")
+    if (lost := _limit_in(f"{name}: {text}")) is not None:
+        raise lost
     return type(name if name.isidentifier() else "Error", (Exception,), {})(text)
+
+
+def _limit_in(error: str) -> LostError | None:
+    """The limit that an error of a submission tells of; None for any other error."""
+    if error.startswith("MemoryError"):
+        return LostError("memory", "its memory is used up (MemoryError)")
+    if error.startswith(NO_MORE_PROCESSES):
+        return LostError("processes", f"no more processes or threads for it ({error})")
+    return None
 
 
 def _value(reply: dict[str, Any]) -> Any:
@@ -161,11 +172,12 @@ def _judge_open(
 
 
 def _without_hoards(errors: dict[str, Any], *, remote: Asked, skip: set[int]) -> None:
-    """Raise LostError for a cell that used the memory up: what it holds would fail the others."""
+    """Raise LostError for a cell that used a limit up: what it holds would fail the others."""
     for number, text in errors.items():
-        if str(text).startswith("MemoryError") and number.isdigit() and int(number) not in skip:
+        lost = _limit_in(str(text))
+        if lost is not None and number.isdigit() and int(number) not in skip:
             remote.cell = int(number)
-            raise LostError("memory", "its memory is used up (MemoryError)")
+            raise lost
 
 
 def _judge_one(exercise: Exercise, told: dict[str, Any], remote: Asked) -> Verdict:

@@ -136,7 +136,8 @@ class Remote:
             "hide": [str(folder) for folder in self.place.hide],
             "mounts": self.isolation.files is None,
             "limits": self.limits.to_json(),
-            "processes": self.limits.processes + _threads_of_this_user(),
+            # Twice the limit, so that the watch sees who is over it and can name the reason.
+            "processes": 2 * self.limits.processes + _threads_of_this_user(),
             "fds": [there, back],
             "life": life,
             "command": python,

@@ -73,6 +73,9 @@ def test_odd_answers_are_told() -> None:
     assert "no plain data" in verdict(exercise, lambda *_: object()).reason
     assert "ValueError: no" in verdict(exercise, _raises(ValueError("no"))).reason
     assert verdict(exercise, _raises(MemoryError())).status == "memory"
+    assert verdict(exercise, _raises(BlockingIOError(11, "again"))).status == "processes"
+    assert verdict(exercise, _raises(RuntimeError("can't start new thread"))).status == "processes"
+    assert verdict(exercise, _raises(BlockingIOError("mine"))).status == "failed"
     assert verdict(exercise, _raises(SystemExit(0))).status == "failed"
     assert verdict(exercise, "text").status == "failed"
 
@@ -116,9 +119,9 @@ def test_restarts_are_bounded() -> None:
 
 
 def test_why_there_is_no_answer() -> None:
-    exercises = list_exercises("00")[:3]
-    cells = ["1 / 0", f'check("{exercises[0].id}", x)', f'check("{exercises[1].id}", x)']
-    errors = {1: "NameError: x", 2: "MemoryError"}
+    exercises = list_exercises("00")[:4]
+    cells = ["1 / 0", *(f'check("{exercise.id}", x)' for exercise in exercises[:3])]
+    errors = {1: "NameError: x", 2: "MemoryError", 3: "BlockingIOError: [Errno 11] again"}
     found = judge_notebook(cells, exercises, start=lambda _: InProcess({}, errors), wall_s=60)
-    assert [v.status for v in found.values()] == ["failed", "memory", "not attempted"]
+    assert [v.status for v in found.values()] == ["failed", "memory", "processes", "not attempted"]
     assert "NameError: x" in found[exercises[0].id].reason
