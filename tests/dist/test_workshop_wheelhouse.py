@@ -145,6 +145,26 @@ def test_a_second_build_fetches_only_what_is_missing_or_damaged(house: Path, cou
         build_wheelhouse(house, kind="cpu", targets=[find_target("linux-x86_64")], root=course)
 
 
+def test_wheels_for_every_patch_release_are_collected(
+    course: Path, index: Path, only_this_index: None, tmp_path: Path
+) -> None:
+    """One of the two is for this Python's other patch releases; pip takes them in two calls."""
+    there = f"{sys.version_info[0]}.{sys.version_info[1]}.5"
+    split = tmp_path / "course"
+    shutil.copytree(course, split, ignore=shutil.ignore_patterns(".venv"))
+    older, newer = (make_wheel(index, "tiny_old", version) for version in ("1.0", "2.0"))
+    lines = [
+        older.replace(" \\", f" ; python_full_version < '{there}' \\", 1),
+        newer.replace(" \\", f" ; python_full_version >= '{there}' \\", 1),
+    ]
+    (split / "requirements" / "replay.lock").write_text("".join(lines))
+    done = build_wheelhouse(
+        tmp_path / "h", kind="replay", targets=[find_target()], root=split, report=lambda _: None
+    )
+    names = sorted(p.name for p in done.folder.rglob("*.whl"))
+    assert [name.split("-")[:2] for name in names] == [["tiny_old", "1.0"], ["tiny_old", "2.0"]]
+
+
 def test_damage_another_python_and_another_course_are_told(
     house: Path, course: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from turbo_lab.core.errors import ConfigError, UsageError, did_you_mean
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+?)\s*(?:;\s*(.*?))?\s*$")
 _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
+_PATCH = re.compile(r"python_full_version\s*[<>=!]+\s*['\"]([\d.]+)['\"]")
 _GLIBC = (34, 31, 28, 27, 26, 24, 17, 12, 5)
 
 
@@ -94,16 +95,15 @@ def find_target(system: str | None = None, python: str | None = None) -> Target:
 
 
 def pins_for(text: str, target: Target) -> tuple[Pin, ...]:
-    """Pins of a lock that ``target`` needs.
+    """Pins of a lock that ``target`` needs, whatever the patch release of its Python.
 
+    Where the lock has one version for 3.11.2 and another for 3.11.9, both are among them.
     Raises ConfigError for a line without version or hash: what it would bring is not known.
     """
     from packaging.markers import Marker, default_environment
 
-    values = {**default_environment(), **dict(target.markers)}
-    values |= {"python_version": target.python, "python_full_version": f"{target.python}.0"}
-    if not target.tags:
-        values["python_full_version"] = platform.python_version()
+    values = {**default_environment(), **dict(target.markers), "python_version": target.python}
+    patches = [{**values, "python_full_version": full} for full in _patches(text, target.python)]
     found = []
     for line in logical_lines(text):
         match = _PIN.match(line.split(" --hash")[0].strip())
@@ -111,9 +111,27 @@ def pins_for(text: str, target: Target) -> tuple[Pin, ...]:
         if match is None or not hashes:
             raise ConfigError(f"the lock's line {line[:80]!r} has no version or no sha256")
         name, version, marker = match.groups()
-        if marker is None or Marker(marker).evaluate(environment=values):
+        if marker is None or any(Marker(marker).evaluate(environment=one) for one in patches):
             found.append(Pin(name, version, hashes))
     return tuple(found)
+
+
+def _patches(text: str, python: str) -> list[str]:
+    """Patch releases that the markers of a lock can tell apart: those named, first and last."""
+    named = {full for full in _PATCH.findall(text) if full.startswith(f"{python}.")}
+    return sorted({f"{python}.0", f"{python}.999", *named})
+
+
+def batches(pins: Sequence[Pin], size: int) -> list[list[Pin]]:
+    """Groups of at most ``size`` pins, no package twice in one: pip takes one version per call."""
+    rounds: list[dict[str, Pin]] = []
+    for pin in pins:
+        free = next((one for one in rounds if pin.name not in one), None)
+        if free is None:
+            rounds.append(free := {})
+        free[pin.name] = pin
+    ordered = [list(one.values()) for one in rounds]
+    return [one[i : i + size] for one in ordered for i in range(0, len(one), size)]
 
 
 def logical_lines(text: str) -> Sequence[str]:

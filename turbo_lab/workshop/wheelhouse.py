@@ -27,7 +27,7 @@ from turbo_lab.core.errors import DownloadError, TurboLabError, UsageError
 from turbo_lab.course.rundir import explain_disk_errors
 from turbo_lab.engines.local_model import GGUF, GGUF_SHA256, PACKAGE, file_sha256
 from turbo_lab.workshop import offline
-from turbo_lab.workshop.lockfile import Pin, Target, pins_for
+from turbo_lab.workshop.lockfile import Pin, Target, batches, pins_for
 
 KINDS = ("replay", "cpu")
 BATCH = 12  # packages per call of pip: what was finished before an interruption stays
@@ -106,10 +106,11 @@ def _collect(folder: Path, kind: str, target: Target, root: Path, report: Report
     pins = pins_for((root / "requirements" / f"{kind}.lock").read_text(), target)
     missing = [pin for pin in pins if not is_there(pin, wheels)]
     report(f"{target.name}: {len(pins)} packages, {len(pins) - len(missing)} are there already")
-    for start in range(0, len(missing), BATCH):
-        batch = missing[start : start + BATCH]
+    done = 0
+    for batch in batches(missing, BATCH):
         _pip_download([pin.line() for pin in batch], wheels, target, hashes=True)
-        report(f"{target.name}: {min(start + BATCH, len(missing))} of {len(missing)} fetched")
+        done += len(batch)
+        report(f"{target.name}: {done} of {len(missing)} fetched")
     needed = tomllib.loads((root / "pyproject.toml").read_text())["build-system"]["requires"]
     if not all(_any_of(name, wheels) for name in needed):
         _pip_download(needed, wheels, target, hashes=False)

@@ -12,7 +12,7 @@ from turbo_lab.core.errors import ConfigError, DownloadError, TurboLabError, Usa
 from turbo_lab.core.host import repository_root
 from turbo_lab.engines import local_model
 from turbo_lab.workshop import wheelhouse
-from turbo_lab.workshop.lockfile import Pin, find_target, pins_for
+from turbo_lab.workshop.lockfile import Pin, batches, find_target, pins_for
 from turbo_lab.workshop.wheelhouse import build_wheelhouse, check_model, explain, is_there
 
 H1, H2 = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
@@ -39,6 +39,30 @@ def test_markers_are_those_of_the_target(system: str, python: str, names: list[s
     pins = pins_for(LOCK, find_target(system, python))
     assert [pin.name for pin in pins] == names
     assert pins[names.index("numpy")] == Pin("numpy", "2.4.0", (H1, H2))
+
+
+@pytest.mark.parametrize("system", ["windows-amd64", "linux-x86_64", None])
+def test_every_patch_release_of_a_python_finds_its_version(system: str | None) -> None:
+    """A stick made with 3.11.7 must serve the laptop with Debian's 3.11.2 too."""
+    lock = f"""
+old==1.0 ; python_full_version < '3.11.5' --hash={H1}
+old==2.0 ; python_full_version >= '3.11.5' and python_full_version < '3.12' --hash={H1}
+old==3.0 ; python_full_version >= '3.12' --hash={H1}
+"""
+    found = {
+        python: [pin.version for pin in pins_for(lock, find_target(system, python))]
+        for python in ("3.11", "3.12")
+    }
+    assert found == {"3.11": ["1.0", "2.0"], "3.12": ["3.0"]}
+
+
+def test_no_call_of_pip_gets_two_versions_of_a_package() -> None:
+    pins = [Pin(name, version, (H1,)) for name, version in
+            (("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("a", "3"))]  # fmt: skip
+    groups = batches(pins, 2)
+    assert sorted(p.line() for group in groups for p in group) == sorted(p.line() for p in pins)
+    for group in groups:
+        assert len({pin.name for pin in group}) == len(group) <= 2
 
 
 @pytest.mark.parametrize("kind", ["replay", "cpu"])
