@@ -19,9 +19,10 @@ from turbo_lab.workshop.nbgrader import CONFIG, CONFIG_NAME, as_assignment
 from turbo_lab.workshop.submissions import exercises_in
 
 RELEASE_NAME = "release.json"
-FOLDERS = ("turbo_lab", "data", "requirements", "scripts", ".devcontainer")
+FOLDERS = ("turbo_lab", "data", "docs", "requirements", "scripts", ".devcontainer")
 FILES = (
-    "pyproject.toml", "Makefile", "README.md", "README.zh-CN.md", "LICENSE", "environment.yml",
+    "pyproject.toml", "Makefile", "README.md", "README.zh-CN.md", "CONTRIBUTING.md", "LICENSE",
+    "environment.yml",
 )  # fmt: skip
 SOLUTIONS = Path("turbo_lab") / "course" / "solutions"
 _REVEAL = re.compile(r"\breveal\(")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -55,6 +56,15 @@ def test_no_file_of_the_solutions_and_no_output_that_shows_one(released: Release
         for cell in notebook.cells:
             text = cell.source + "".join(output_text(o) for o in cell.get("outputs", []))
             assert not [body for body in bodies if body in text]
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md", "CONTRIBUTING.md"])
+def test_what_the_texts_link_to_is_there(released: Release, name: str) -> None:
+    text = (released.folder / name).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)
+    left_out = [n for n in links if n.startswith("notebooks/")]  # only some were chosen
+    missing = [n for n in links if n not in left_out and not (released.folder / n).exists()]
+    assert not missing
 
 
 def test_check_works_there_and_reveal_says_why_not(released: Release) -> None:
