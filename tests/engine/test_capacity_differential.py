@@ -13,6 +13,7 @@ import copy
 import json
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -164,18 +165,15 @@ def engine_config(config: dict, folder: Path, *, max_len: int, block: int | None
     return found
 
 
-def layer_specs(config: Any, *, tp: int, pp: int) -> list[dict[str, Any]]:
-    """The cache spec of every layer on each pipeline stage, from vLLM's model class."""
+def stage_models(config: Any, *, tp: int, pp: int) -> Iterator[Any]:
+    """vLLM's model class on the meta device, built for one rank of each pipeline stage in turn."""
     import torch
     import vllm.distributed.parallel_state as state
-    from vllm.config import get_layers_from_vllm_config, set_current_vllm_config
-    from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+    from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.utils import initialize_model
-    from vllm.platforms import current_platform
 
     config.parallel_config.tensor_parallel_size = tp
     config.parallel_config.pipeline_parallel_size = pp
-    stages = []
     for stage in range(pp):
         config.compilation_config.static_forward_context.clear()
         for name in GROUPS:
@@ -184,9 +182,20 @@ def layer_specs(config: Any, *, tp: int, pp: int) -> list[dict[str, Any]]:
         torch.set_default_dtype(config.model_config.dtype)
         try:
             with set_current_vllm_config(config), torch.device("meta"):
-                initialize_model(vllm_config=config)
+                model = initialize_model(vllm_config=config)
         finally:
             torch.set_default_dtype(torch.float32)
+        yield model
+
+
+def layer_specs(config: Any, *, tp: int, pp: int) -> list[dict[str, Any]]:
+    """The cache spec of every layer on each pipeline stage, from vLLM's model class."""
+    from vllm.config import get_layers_from_vllm_config
+    from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+    from vllm.platforms import current_platform
+
+    stages = []
+    for _ in stage_models(config, tp=tp, pp=pp):
         current_platform.update_block_size_for_backend(config)
         layers = get_layers_from_vllm_config(config, AttentionLayerBase)
         specs = {

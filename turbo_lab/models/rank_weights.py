@@ -33,7 +33,8 @@ def stage_rank_bytes(
     Matrices divide by the ranks, but for keys and values with fewer heads than ranks (copies) and
     for MLA's way down to its latents; routers and norms do not divide. The first stage has the
     embedding and a vision tower, the last one the output head, which with tied embeddings is the
-    embedding once more. Biases, convolutions and the like are spread evenly. Source: the
+    embedding once more. Biases, convolutions and the like are spread evenly. (Some of vLLM's
+    classes, such as Qwen3 MoE's, build both ends on every stage; that is not in it.) Source: the
     ``ReplicatedLinear`` layers of vLLM's models and ``QKVParallelLinear``.
 
     Args:
