@@ -30,7 +30,7 @@ def main() -> int:
     try:
         sources = collect(HERE.parent, os.environ)
         changed = stage(sources, folder=output)
-    except (TurboLabError, ValueError) as error:
+    except (TurboLabError, ValueError, OSError) as error:
         print(f"The site was not built: {error}", file=sys.stderr)
         return 1
     where = sources.repository.name if sources.repository else "unknown, so no launch buttons"

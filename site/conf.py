@@ -12,7 +12,7 @@ author = "Turbo Lab contributors"
 project_copyright = "Turbo Lab contributors, Apache-2.0"
 release = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["version"]
 
-extensions = ["myst_nb", "turbo_site.formulas"]
+extensions = ["myst_nb", "turbo_site.formulas", "turbo_site.search"]
 language = "en"
 
 # Notebooks are shown as committed. Without widgets nothing is loaded from elsewhere.

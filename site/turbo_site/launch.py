@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 VARIABLE = "TURBO_LAB_REPOSITORY"
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_REMOTE = re.compile(r"github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$")
+_REMOTE = re.compile(r"(?:^|[/@])github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Repository:
         """Label to address, for the notebook at ``path`` (relative to the checkout).
 
         Binder: mybinder.readthedocs.io, "Opening a specific file"; Colab: its "Open in Colab"
-        badge; Codespaces: GitHub's "Open in Codespaces" badge, which starts the dev container.
+        badge; Codespaces: docs.github.com, "Facilitating quick creation and resumption of
+        codespaces", which starts the dev container.
         """
         name, branch = self.name, quote(self.branch, safe="")
         binder = f"https://mybinder.org/v2/gh/{name}/{branch}"
@@ -62,8 +63,10 @@ def find_repository(root: Path, environment: Mapping[str, str]) -> Repository | 
 
 
 def _origin(root: Path) -> str:
+    if not (root / ".git").exists():  # an unpacked archive; a repository around it is another one
+        return ""
     command = ["git", "-C", str(root), "config", "--get", "remote.origin.url"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:  # no git here: an unpacked archive
+    except OSError:  # there is no git
         return ""

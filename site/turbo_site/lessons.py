@@ -22,6 +22,7 @@ from turbo_lab.course.notebook_file import cell_tags
 _CHECK = re.compile(r"\bcheck\(\s*[\"'](\d\d\.\d+)[\"']")
 _REVEAL = re.compile(r"^\s*reveal\(", re.MULTILINE)
 _CLAIM = re.compile(r"\[claim:\s*([^\]\s]+)\s*\]")
+ELSEWHERE = "open-a-notebook-elsewhere"  # the section of the course page that explains the links
 NEEDS = {"engine": "a live run starts a real server", "gpu": "needs a GPU", "root": "needs root"}
 
 
@@ -111,5 +112,6 @@ def facts_bar(entry: NotebookEntry, *, held: str, launch: Mapping[str, str], dow
     return (
         f'<div class="lab-facts"><ul>{items}</ul>'
         f'<ul class="lab-launch" aria-label="Open this notebook">{opens}'
-        f'<li><a href="{download}" download>Download</a></li></ul></div>'
+        f'<li><a href="{download}" download>Download</a></li>'
+        f'<li><a href="../course.html#{ELSEWHERE}">What each of these does</a></li></ul></div>'
     )

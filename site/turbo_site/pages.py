@@ -16,6 +16,7 @@ from turbo_site.results import Outcome, totals
 
 FRONT_SECTIONS = ("Two commands", "Your first day")  # of the README; shown on the front page
 MAP_SECTION = "Map"  # of the README; the site draws its own from course.toml
+ELSEWHERE = "Open a notebook elsewhere"
 NO_TOC = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n\n"
 HIDDEN_TOC = "```{toctree}\n:hidden:\n:maxdepth: 2\n\n%s\n```"
 
@@ -136,25 +137,39 @@ def course_page(sources: Sources) -> str:
 
 
 def _elsewhere(repository: Repository | None) -> str:
-    head = "## Open a notebook elsewhere\n\n"
+    """What happens to whoever opens or downloads a notebook, place by place."""
+    parts = [
+        f"## {ELSEWHERE}",
+        "A notebook needs the course around it. Its file alone stops at the first import: `No "
+        "module named 'turbo_lab'`.",
+        "- **Download** gives the file alone. An installed checkout has the same one in its folder "
+        "`notebooks`: `make lab`.",
+    ]
     if repository is None:
-        return head + (
-            "Each notebook page has a download. Links to Binder, Colab and Codespaces appear when "
-            "the site is built from a clone of a GitHub repository, or with "
-            f"`{VARIABLE}=owner/name`."
+        parts.append(
+            "Links to Binder, Colab and Codespaces appear when the site is built from a clone of "
+            f"a GitHub repository, or with `{VARIABLE}=owner/name`."
         )
-    folder = posixpath.basename(repository.name)
-    return head + (
-        "- **Binder** opens the light environment: recorded results, exercises, all formulas.\n"
-        "- **Codespaces** opens the whole checkout in a container; `make course` runs it live.\n"
-        "- **Colab** opens the notebook file alone. Run this cell first, then the notebook shows "
-        "recorded results:\n\n"
+        return "\n\n".join(parts)
+    folder = f"/content/{posixpath.basename(repository.name)}"
+    parts[-1] += (
+        "\n- **Binder** builds the light environment (the first visitor of a version waits "
+        "minutes) and opens the notebook in JupyterLab: recorded results, exercises, all formulas. "
+        "Changes are lost when the session ends.\n"
+        "- **Codespaces** needs a GitHub account and opens the whole checkout in VS Code with the "
+        "light environment; choose the kernel `.venv`. `make course` in its terminal installs the "
+        "engine and runs live.\n"
+        "- **Colab** opens the notebook's file alone. Add this cell at the top and run it first; "
+        "then the notebook shows recorded results. Packages are Colab's own, not the pinned ones."
+    )
+    parts.append(
         "```ipython\n"
-        f"!git clone --depth 1 {repository.url}\n"
+        f"!git clone --depth 1 {repository.url} {folder}\n"
         f"%cd {folder}/notebooks\n"
-        'import sys; sys.path.insert(0, "..")\n'
+        f'import sys; sys.path.insert(0, "{folder}")\n'
         "```"
     )
+    return "\n\n".join(parts)
 
 
 def guide_page(sources: Sources) -> str:

@@ -27,6 +27,27 @@ def test_the_search_finds_a_notebook_by_a_word_in_it(visit: Any) -> None:
     assert not visit.problems, visit.problems
 
 
+def pages_found(visit: Any, query: str) -> list[str]:
+    """Pages in the search's answer, once it says that it has ended."""
+    visit.open(f"search.html?q={query}")
+    visit.page.locator("#search-results .search-summary", has_text="match").wait_for()
+    links = visit.page.locator("#search-results li a").all()
+    return [link.get_attribute("href") or "" for link in links]
+
+
+def test_the_search_finds_a_chinese_word_inside_a_phrase(visit: Any) -> None:
+    assert any("05_paging" in page for page in pages_found(visit, "缓存"))
+    assert any("07_kv" in page for page in pages_found(visit, "注意力汇"))
+    assert pages_found(visit, "缓猫") == []
+    assert not visit.problems, visit.problems
+
+
+def test_a_chinese_query_is_cut_as_the_index_is(visit: Any) -> None:
+    visit.open("search.html")
+    cut = visit.page.evaluate("(query) => splitQuery(query)", "首token时间, KV缓存量化 n-gram")
+    assert cut == ["首", "token", "时间", "KV", "缓存", "存量", "量化", "n", "gram"]
+
+
 def test_the_switch_makes_the_page_dark_and_it_stays_dark(visit: Any) -> None:
     visit.open("index.html")
     page = visit.page

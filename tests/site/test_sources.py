@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from turbo_lab.core import host
 from turbo_lab.core.errors import UsageError
 from turbo_lab.course.exercises import find_solution
 from turbo_lab.course.manifest import NotebookEntry
-from turbo_site import pages, staging
+from turbo_site import lessons, pages, staging
 from turbo_site.launch import Repository, find_repository
 from turbo_site.lessons import lesson_page
 from turbo_site.links import rewrite_links, sections
+from turbo_site.search import words
 
 PAGES = {"README.md": "index.md", "docs/a.md": "docs/a.md", "CONTRIBUTING.md": "contributing.md"}
 REPOSITORY = Repository("someone/turbo-lab")
@@ -50,6 +52,11 @@ def test_sections_are_found_and_code_is_no_heading() -> None:
     assert intro == "hello" and list(parts) == ["A", "B"] and "## not one" in parts["A"]
 
 
+def test_chinese_is_indexed_as_characters_and_pairs_and_the_rest_as_words() -> None:
+    assert words("KV缓存, prefill_1") == ["KV", "缓", "存", "缓存", "prefill_1"]
+    assert words("首token时间") == ["首", "token", "时", "间", "时间"]
+
+
 def test_launch_addresses_name_repository_and_notebook() -> None:
     urls = REPOSITORY.launch_urls("notebooks/00_x.ipynb")
     assert list(urls) == ["Binder", "Colab", "Codespaces"]
@@ -65,6 +72,38 @@ def test_the_repository_is_asked_for_in_order(tmp_path: Path) -> None:
     assert find_repository(tmp_path, {}) is None
     with pytest.raises(ValueError, match="owner/name"):
         find_repository(tmp_path, {"TURBO_LAB_REPOSITORY": "https://github.com/a/b"})
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("https://github.com/a/b.git", Repository("a/b")),
+        ("https://name:secret@github.com/a/b", Repository("a/b")),
+        ("git@github.com:a/b.git", Repository("a/b")),
+        ("https://notgithub.com/a/b", None),
+        ("https://gitlab.com/a/b", None),
+    ],
+)
+def test_the_remote_is_this_checkouts_own(
+    tmp_path: Path, url: str, wanted: Repository | None
+) -> None:
+    inner = tmp_path / "archive"
+    inner.mkdir()
+    for command in (["init", "-q"], ["remote", "add", "origin", url]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    assert find_repository(tmp_path, {}) == wanted
+    assert find_repository(inner, {}) is None  # unpacked inside of somebody's repository
+
+
+def test_where_a_notebook_can_be_opened_is_explained(sources: pages.Sources) -> None:
+    known = pages.course_page(sources)
+    assert "No module named 'turbo_lab'" in known
+    for label in ("Download", *REPOSITORY.launch_urls("x")):
+        assert f"- **{label}**" in known
+    assert f"!git clone --depth 1 {REPOSITORY.url} /content/turbo-lab" in known
+    unknown = pages.course_page(pages.Sources(**{**vars(sources), "repository": None}))
+    assert "- **Download**" in unknown and "github.com" not in unknown
+    assert pages.ELSEWHERE.lower().replace(" ", "-") == lessons.ELSEWHERE
 
 
 def notebook(*, caption: str = CAPTION):
@@ -96,6 +135,7 @@ def test_a_lesson_gets_alt_text_solution_facts_and_claims() -> None:
     title = cells[0].source
     assert title.startswith("# 00 · Why?\n\n<div") and "3 of 4 predictions held" in title
     assert 'href="https://b.org/?a&amp;b"' in title and "3 min live" in title
+    assert f'href="../course.html#{lessons.ELSEWHERE}"' in title
     assert r"[\[some-claim\]](#claim-some-claim)" in title
 
 
