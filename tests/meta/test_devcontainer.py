@@ -61,7 +61,12 @@ def test_it_follows_the_published_schema_and_names_what_is_here() -> None:
     script = content["postCreateCommand"].split()[1]
     assert (ROOT / script).is_file()
     assert 8888 in content["forwardPorts"]
-    assert content["containerEnv"]["TURBO_LAB_MODE"] == "replay"
+
+
+def test_it_leaves_the_mode_to_what_is_installed() -> None:
+    """A fixed TURBO_LAB_MODE=replay would go before `make course`, which installs the engine."""
+    content = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    assert "TURBO_LAB_MODE" not in json.dumps(content)
 
 
 def test_its_python_is_the_projects() -> None:
