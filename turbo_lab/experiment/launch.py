@@ -90,12 +90,15 @@ class FreshServers:
             missing = [wanted]
         for each in missing:
             self._waiting[each] = self._make(self.args[each])
-            self._waiting[each].start()
-        for each in [n for n in missing if n != wanted]:
-            try:
-                self._waiting[each].wait_ready()
-            except EngineError:  # told when its own run asks for it and it fails again
-                self._waiting.pop(each).stop()
+        others = [n for n in missing if n != wanted]
+        self._waiting[wanted].start()
+        for step in ("start", "wait_ready"):
+            for each in others:
+                try:
+                    if each in self._waiting:
+                        getattr(self._waiting[each], step)()
+                except EngineError:  # told when its own run asks for it and it fails again
+                    self._waiting.pop(each).stop()
 
     def close(self) -> None:
         """End the servers that still wait for a run."""
