@@ -63,8 +63,14 @@ def _dirty() -> bool | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """Output of a git command in the checkout; None without git or outside a repository."""
-    command = ["git", "-C", str(host.repository_root()), *arguments]
+    """Output of a git command in the checkout; None without git or outside a repository.
+
+    A repository around an unpacked archive is another one: its commit says nothing here.
+    """
+    root = host.repository_root()
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (subprocess.SubprocessError, OSError):

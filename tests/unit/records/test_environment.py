@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
 
 from turbo_lab.core import host
 from turbo_lab.records import environment as module
@@ -25,6 +26,7 @@ def test_without_git_the_commit_is_unknown(monkeypatch, tmp_path):
     monkeypatch.setattr(host, "repository_root", lambda: tmp_path)
     bare = capture_environment()
     assert bare.git_commit is None and bare.git_dirty is None
+    (tmp_path / ".git").mkdir()
     monkeypatch.setenv("PATH", "")
     assert module._git("rev-parse", "HEAD") is None
 
@@ -45,3 +47,15 @@ def test_machines_in_words(environment):
 
 def test_the_time_is_utc_to_the_second():
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", utc_now())
+
+
+def test_a_repository_around_an_unpacked_archive_is_not_asked(monkeypatch, tmp_path):
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for command in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    monkeypatch.setattr(module.host, "repository_root", lambda: archive)
+    assert module._git("rev-parse", "HEAD") is None
+    monkeypatch.setattr(module.host, "repository_root", lambda: tmp_path)
+    assert re.fullmatch(r"[0-9a-f]{40}", module._git("rev-parse", "HEAD") or "")
