@@ -1,7 +1,7 @@
 """Our bytes of weights on the fullest rank against the parameters of vLLM's own classes.
 
 The classes are built on the meta device for one rank of each stage, without weight quantisation
-(see ``test_capacity_differential``): what is copied to every rank is then vLLM's own decision.
+(see ``meta_models``): what is copied to every rank is then vLLM's own decision.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from turbo_lab.models.catalog import load_model
 from turbo_lab.models.spec import from_hf_config
 from turbo_lab.models.weights import weight_bytes
 
-from .test_capacity_differential import engine, engine_config, stage_models  # noqa: F401
+from .meta_models import engine_config, prepared_engine, stage_models  # noqa: F401
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -46,7 +46,7 @@ def parameter_bytes(config: Any, *, tp: int, pp: int) -> int:
 
 @pytest.mark.parametrize(("name", "tp", "pp"), CASES, ids=lambda value: str(value))
 def test_a_rank_holds_what_vllm_gives_it(
-    engine: None,  # noqa: F811
+    engine: None,
     tmp_path: Path,
     name: str,
     tp: int,
