@@ -123,7 +123,8 @@ def why_no_venv(error: Exception) -> str:
     told = getattr(error, "output", None) or b""
     text = told.decode(errors="replace") if isinstance(told, bytes) else told
     step = next_step(f"{error} {text}")
-    return f"{error}\n{text}Next step: {step}.\nThen run the same command again."
+    tail = "\n".join([type(error).__name__, *text.splitlines()[-4:]]) if text else str(error)
+    return f"{tail}\nNext step: {step}.\nThen run the same command again."
 
 
 def install_torch_cpu(python: Path) -> None:
