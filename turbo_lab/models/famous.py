@@ -184,7 +184,8 @@ FAMOUS: tuple[WrongFormula, ...] = (
     ),
     WrongFormula(
         "cache in the weights' dtype",
-        "4-bit or 8-bit weights say nothing about the cache, which stays at 16 bits by default",
+        "4-bit or 8-bit weights say nothing about the cache: it stays at 16 bits unless the server "
+        "or the checkpoint (kv_cache_scheme) asks for less",
         _weight_dtype, "gpt-oss-20b", "llama-3.1-8b",
     ),
     WrongFormula(
