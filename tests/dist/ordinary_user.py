@@ -72,7 +72,11 @@ def why_not(scratch: Path) -> str | None:
     """Why no command can be run as an ordinary user here; None when it can."""
     if missing := [name for name in ("unshare", "setpriv") if not shutil.which(name)]:
         return f"{missing[0]} (util-linux) is not installed"
-    code = "import os, turbo_lab.workshop.grade; raise SystemExit(not os.geteuid())"
+    code = (
+        "import os, turbo_lab.workshop.grade\n"
+        "open(os.devnull, 'r+b').close()  # closed to all but root where root put a file there\n"
+        "raise SystemExit(not os.geteuid())"
+    )
     command = as_ordinary_user([sys.executable, "-c", code], scratch=scratch)
     done = subprocess.run(command, capture_output=True, text=True, cwd="/")
     return None if done.returncode == 0 else f"no ordinary user here: {done.stderr.strip()[-300:]}"
