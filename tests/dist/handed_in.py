@@ -130,8 +130,8 @@ check("00.1", 1)
 """
 THREAD_BOMB = """
 import threading, time
-threading.stack_size(256 * 1024)
-for _ in range(400):
+threading.stack_size(64 * 1024)
+for _ in range(4000):
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 check("00.1", 1)
 """

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from turbo_lab.core.host import repository_root
 
-NOBODY = 65534  # the kernel's own number for a user who owns nothing
+# Nobody's number, another in each run: the kernel counts a user's processes over all runs.
+STRANGER = 20_000 + os.getpid() % 40_000
 
 
 def needed_folders() -> list[Path]:
@@ -62,8 +63,8 @@ def as_ordinary_user(command: Sequence[str], *, scratch: Path) -> list[str]:
     if os.geteuid():
         return list(command)
     script = opening_script(scratch)
-    os.chown(scratch, NOBODY, NOBODY)
-    user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    os.chown(scratch, STRANGER, STRANGER)
+    user = ["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups"]
     return ["unshare", "--mount", "sh", "-c", f"umask 022\n{script}\nexec \"$@\"", "sh", *user,
             *command]  # fmt: skip
 

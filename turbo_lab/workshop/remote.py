@@ -26,6 +26,9 @@ START_S = 60.0  # for the interpreter and the shell, before the first cell
 MAX_LINE_BYTES = units.MiB
 KEPT_OUTPUT_BYTES = 64 * units.KiB
 SIGXCPU_CODE = 152
+# The kernel counts all threads of the user. So many more may come while a submission runs, without
+# harm to it; and the watch, not the kernel, meets who starts a few processes too many.
+OTHER_TASKS = 512
 
 
 class LostError(BaseException):
@@ -136,8 +139,7 @@ class Remote:
             "hide": [str(folder) for folder in self.place.hide],
             "mounts": self.isolation.files is None,
             "limits": self.limits.to_json(),
-            # Twice the limit, so that the watch sees who is over it and can name the reason.
-            "processes": 2 * self.limits.processes + _threads_of_this_user(),
+            "processes": self.limits.processes + OTHER_TASKS + _threads_of_this_user(),
             "fds": [there, back],
             "life": life,
             "command": python,
