@@ -129,7 +129,7 @@ def course_page(sources: Sources) -> str:
     return (
         "# Course\n\n"
         "The pages show the notebooks as they are committed: executed in replay mode, with "
-        f"recorded numbers. Minutes are measured live budgets on 2 cores; all together they take "
+        f"recorded numbers. Minutes were measured live on 2 cores; all together they take "
         f"{minutes:g}.\n\n"
         f"{course_map(sources.outcomes)}\n\n{_elsewhere(sources.repository)}\n\n"
         f"{HIDDEN_TOC % files}\n"

@@ -26,7 +26,7 @@ class NotebookEntry:
         file: File name inside the notebooks folder.
         title: Short title.
         question: The one question the notebook answers.
-        minutes: Live budget on 2 cores at ``effort=quick``, in minutes.
+        minutes: Of the live run on 2 cores at ``effort=quick``, within the whole course.
         needs: What a live run needs, out of ``NEEDS``.
         checks: Module that grades the exercises.
         package: Folder that holds the notebook's code.
