@@ -9,6 +9,7 @@ from turbo_lab.course.manifest import load_manifest, map_rows
 
 ROOT = host.repository_root()
 COURSE = load_manifest()
+MINUTES_PROMISED = 45  # on 2 cores at effort=quick; a measured run, see the README
 by_id = pytest.mark.parametrize("entry", COURSE.notebooks, ids=lambda entry: entry.id)
 
 
@@ -45,6 +46,10 @@ def test_the_readme_map_is_the_one_of_course_toml():
     assert missing == [], "paste the output of: turbo-lab course map"
     shown = [line for line in readme if "](notebooks/" in line and line.startswith("| ")]
     assert len(shown) == len(COURSE.notebooks)
+
+
+def test_the_whole_course_fits_the_promised_time():
+    assert sum(entry.minutes for entry in COURSE.notebooks) <= MINUTES_PROMISED
 
 
 def test_some_notebook_is_executed_live_by_make_test():
