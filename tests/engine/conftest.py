@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 # Here every case starts a server of its own, so the cases may go to either worker.
-ONE_START_A_CASE = {"test_capacity_live.py", "test_quantized_checkpoint.py", "test_serve_command.py"}
+ONE_START_A_CASE = (
+    "test_capacity_live.py", "test_quantized_checkpoint.py", "test_serve_command.py",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
