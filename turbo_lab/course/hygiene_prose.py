@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +49,8 @@ def measured_number(subject: Subject) -> Iterator[Problem]:
 
     Compared after rounding to the digits typed, in the usual unit scales, from three significant
     digits on (four for single samples and observations, of which there are many). Numbers that a
-    code cell declares, years, and predictions that are exact by formula are not measurements.
+    code cell declares, years, powers of two (sizes and settings) and predictions that are exact by
+    formula are not measurements.
     """
     values = [pair for record in subject.records for pair in _measured(record)]
     if not values:
@@ -60,6 +62,8 @@ def measured_number(subject: Subject) -> Iterator[Problem]:
         for token in NUMBER.findall(text):
             if _plain(token) in declared or re.fullmatch(r"(19|20)\d\d", token):
                 continue
+            if _is_power_of_two(_plain(token)):
+                continue
             if name := _match(token, values):
                 yield Problem(
                     f"{token} looks like the measured {name}; quote it with lab.text(...)", index
@@ -68,6 +72,10 @@ def measured_number(subject: Subject) -> Iterator[Problem]:
 
 def _plain(token: str) -> float:
     return float(token.replace(",", ""))
+
+
+def _is_power_of_two(value: float) -> bool:
+    return value >= 1 and math.log2(value).is_integer()
 
 
 def _digits(token: str) -> int:

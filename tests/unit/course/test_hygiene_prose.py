@@ -45,8 +45,8 @@ def record(value: float, **more: Any) -> Any:
         (0.21437, "It took 0.214 s."),
         (0.21437, "It took 214 ms."),
         (0.21437, "It took 214.4 ms."),
-        (16384.0, "The pool has 16,384 tokens."),
-        (16384, "The pool has 16384 tokens."),
+        (46592.0, "The pool has 46,592 tokens."),
+        (46592, "The pool has 46592 tokens."),
         (3221225472, "It needs 3.00 GiB."),
         (0.873, "87.3 % were accepted."),
     ],
@@ -64,6 +64,8 @@ def test_a_measured_number_typed_into_prose_is_found(broken, value, prose):
         (2017.0, "The paper of 2017 says so."),
         (0.21437, "See https://example.org/0.214/x and [here](papers/214.4)."),
         (0.5, "A half, 50 %, 0.5."),
+        (1.281, "Messages of 128 bytes."),
+        (1.0238, "Lengths of 1,024 tokens."),
     ],
 )
 def test_other_numbers_are_left_alone(broken, value, prose):
