@@ -12,6 +12,7 @@ ONE_START_A_CASE = (
 )  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)  # before the plugin that reads the marker
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Tests of one module share its servers, so one worker runs them all (--dist loadgroup)."""
     for item in items:
