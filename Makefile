@@ -73,9 +73,8 @@ notebooks:
 dist:
 	$(PY) -m pytest -q tests/dist --durations 10 -m "$(QUICK)"
 
-# Two at a time where no time is judged: a start is mostly one thread that imports.
 engine:
-	$(PY) -m pytest -q tests/engine -n auto --dist loadgroup --durations 25 \
+	$(PY) -m pytest -q tests/engine -n auto --dist worksteal --durations 25 \
 		-m "engine and not gpu and not alone"
 	$(PY) -m pytest -q tests/engine tests/unit/client --durations 25 \
 		-m "engine and not gpu and alone"

@@ -17,7 +17,7 @@ from turbo_lab.engines.safety.nginx import NginxProxy, nginx_program
 from turbo_lab.engines.safety.proxy import ProxyPlan
 from turbo_lab.engines.vllm_server import VllmServer
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 KEY = "a-key-of-this-test-0123456789"
 GUARDED = (("VLLM_API_KEY", KEY), ("VLLM_SERVER_DEV_MODE", "0"))
 

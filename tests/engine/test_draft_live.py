@@ -17,7 +17,7 @@ from turbo_lab.speculative.counters import GuessCounts, read_counts
 from turbo_lab.speculative.draft import assemble_draft, open_pack
 from turbo_lab.speculative.prompts import class_prompts
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 DRAFT_TOKENS, REPLY_TOKENS, PER_CLASS = 3, 64, 2
 
 

@@ -10,7 +10,7 @@ from turbo_lab.experiment.quality_prompts import load_prompts
 from turbo_lab.precision.engine_kv import predicted_pool_tokens, serve_with
 from turbo_lab.precision.engine_kv_script import run_script
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.vllm_server import VllmServer
 from turbo_lab.workload.request import Request
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1500)]
 pytest.importorskip("vllm", reason="needs the cpu environment")
 
 CHANGED = "eager pipelines may work in this release: change notebook 10 and data/claims"

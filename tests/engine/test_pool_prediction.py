@@ -20,7 +20,7 @@ from turbo_lab.estimate.capacity import Capacity, capacity
 from turbo_lab.estimate.deployment import Deployment
 from turbo_lab.models.spec import ModelSpec, from_hf_config
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 CASES = [(dtype, gib) for dtype in ("float32", "bfloat16") for gib in (1, 2)]
 TOO_LONG = 32_768
 

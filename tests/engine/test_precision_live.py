@@ -28,7 +28,7 @@ from turbo_lab.precision.weights.predict import checkpoint_bytes
 from turbo_lab.precision.weights.speed import POINTS
 from turbo_lab.precision.weights.workshop import Workshop
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from turbo_lab.experiment.prefix import (
 from turbo_lab.models.spec import from_hf_config
 from turbo_lab.workload.prompts import token_id_prompts
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 BLOCK, BLOCKS, PREFIX_BLOCKS, REST = 128, 24, 4, 64
 REPLY = 40
 

@@ -14,7 +14,7 @@ import pytest
 
 from turbo_lab.engines import guardian
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 COMMAND = [sys.executable, "-m", "turbo_lab.cli.main", "serve"]
 
 

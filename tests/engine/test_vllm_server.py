@@ -21,7 +21,7 @@ from turbo_lab.engines.pool import ServerPool, pool_session
 from turbo_lab.engines.transformers_server import TransformersServer
 from turbo_lab.engines.vllm_server import VllmServer
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone]
 PROMPT = "The capital of France is"
 
 
