@@ -11,6 +11,8 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from turbo_lab.core.direct import open_direct
+
 CLIENT = "client"  # Watched alone: a server that it started is not the client's load.
 METRICS_TIMEOUT_S = 2.0
 MAX_METRICS = 200
@@ -31,8 +33,6 @@ class Probes:
         self._psutil = psutil
         self._pids = dict(pids)
         self._url = metrics_url
-        # No proxy, as the load itself: one that stands in the environment is not the server's.
-        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
         self._gpus = GpuProbe()
         self._net0 = psutil.net_io_counters()
         self._last: dict[str, tuple[float, float]] = {}
@@ -103,7 +103,7 @@ class Probes:
         if self._url is None:
             return None, "no metrics page was given"
         try:
-            with self._open(self._url, timeout=METRICS_TIMEOUT_S) as answer:
+            with open_direct(self._url, timeout_s=METRICS_TIMEOUT_S) as answer:
                 return parse_metrics(answer.read(MAX_PAGE_BYTES).decode(errors="replace")), None
         except (OSError, http.client.HTTPException, ValueError, urllib.error.URLError) as error:
             return None, f"{type(error).__name__}: {error}"[:200]

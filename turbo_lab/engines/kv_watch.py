@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from turbo_lab.core.direct import open_direct
 from turbo_lab.core.errors import EngineError, RecordError, UnmeasuredError
 from turbo_lab.engines import local_model
 from turbo_lab.engines.args import VllmArgs
@@ -203,9 +204,8 @@ def reset_prefix_cache(base_url: str, *, timeout_s: float = 30.0) -> None:
     import urllib.request
 
     request = urllib.request.Request(f"{base_url}/reset_prefix_cache", method="POST")
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(request, timeout=timeout_s) as answer:
+        with open_direct(request, timeout_s=timeout_s) as answer:
             done = json.loads(answer.read()).get("success")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise EngineError(f"POST /reset_prefix_cache: {error}") from error

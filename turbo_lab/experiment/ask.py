@@ -10,6 +10,7 @@ import urllib.request
 from typing import Any
 
 from turbo_lab.client.stream import Target
+from turbo_lab.core.direct import open_direct
 
 TIMEOUT_S = 5.0
 MAX_BYTES = 8 * 2**20
@@ -21,9 +22,8 @@ def get(target: Target, path: str, *, timeout_s: float = TIMEOUT_S) -> bytes | N
     headers = {**target.request_headers(None), "Accept": "*/*"}
     request = urllib.request.Request(target.url(path), headers=headers)
     deadline = time.monotonic() + timeout_s
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # As the load is sent.
     try:
-        with direct.open(request, timeout=timeout_s) as answer:
+        with open_direct(request, timeout_s=timeout_s) as answer:
             return _body(answer, deadline) if answer.status == 200 else None
     except (OSError, http.client.HTTPException, ValueError, urllib.error.URLError):
         return None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import Any
 
+from turbo_lab.core.direct import open_direct
 from turbo_lab.core.errors import EngineError, UnmeasuredError, UsageError
 from turbo_lab.workload.request import Request
 
@@ -52,9 +53,8 @@ def _ask(url: str, body: dict[str, Any], timeout_s: float) -> Reply:
     call = urllib.request.Request(
         url, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
     )
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(call, timeout=timeout_s) as answer:
+        with open_direct(call, timeout_s=timeout_s) as answer:
             told = json.loads(answer.read())["choices"][0]["logprobs"]
     except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
         raise EngineError(f"POST {url}: {error!r}") from error

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from turbo_lab.core.closing import Closing
 from turbo_lab.core.config import Dials
 from turbo_lab.core.errors import EngineError, UsageError
 from turbo_lab.engines.args import VllmArgs
@@ -50,7 +50,7 @@ def fresh_vllm(dials: Dials, *, key: str | None, model: str | None = None, **fix
     return launch
 
 
-class FreshServers:
+class FreshServers(Closing):
     """A :data:`.sweep.Launch` with one fresh ``vllm serve`` per run, started in rounds.
 
     Asking for one configuration starts all of them side by side where memory allows, for that takes
@@ -104,19 +104,6 @@ class FreshServers:
         """End the servers that still wait for a run."""
         while self._waiting:
             self._waiting.popitem()[1].stop()
-
-    def __enter__(self) -> Self:
-        """Nothing is started before the first run asks."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """See :meth:`close`."""
-        self.close()
 
 
 def _vllm_server(args: VllmArgs) -> Any:

@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
+from turbo_lab.core.closing import Closing
 from turbo_lab.core.errors import TurboLabError, UsageError
 from turbo_lab.network import keeper
 from turbo_lab.network.host_process import HostProcess
@@ -42,7 +42,7 @@ class Counters:
         return Counters(*(getattr(self, name) - getattr(before, name) for name in names))
 
 
-class Hosts(abc.ABC):
+class Hosts(Closing):
     """Hosts behind one switch. Use as a context manager; ``close`` may be called twice.
 
     ``kind`` says what they are made of, ``why`` for which reason this kind was taken. Both belong
@@ -157,19 +157,6 @@ class Hosts(abc.ABC):
         self._keeper.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)  # should the keeper have failed
         atexit.unregister(self.close)
-
-    def __enter__(self) -> Self:
-        """The hosts themselves."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def _start_keeper(name: str, folder: Path, *, namespaces: int, own_user: bool) -> subprocess.Popen:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from turbo_lab.core.direct import open_direct
 from turbo_lab.core.errors import EngineError, UnmeasuredError
 from turbo_lab.engines.args import VllmArgs
 from turbo_lab.engines.kv_connector.args import Pair, keep, reroute
@@ -187,9 +188,8 @@ def post_json(url: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, 
     request = urllib.request.Request(
         url, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
     )
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(request, timeout=timeout_s) as answer:
+        with open_direct(request, timeout_s=timeout_s) as answer:
             return json.loads(answer.read())
     except urllib.error.HTTPError as error:
         told = error.read()[:300].decode(errors="replace")

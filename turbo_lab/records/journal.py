@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from turbo_lab.core.closing import Closing
 from turbo_lab.core.errors import RecordError
 from turbo_lab.records.digest import canonical_json
 from turbo_lab.records.redact import redact
@@ -39,7 +39,7 @@ def _cut_torn_line(file: Any) -> None:
         file.truncate(content.rfind(b"\n") + 1)
 
 
-class Journal:
+class Journal(Closing):
     """An open file of rows, for a run that adds many per second.
 
     Each row is handed to the system whole before ``append`` returns, so killing this process loses
@@ -89,19 +89,6 @@ class Journal:
 
     def _refused(self, error: OSError) -> RecordError:
         return RecordError(f"{self.path} could not be extended: {error.strerror or error}.")
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:

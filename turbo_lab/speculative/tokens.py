@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turbo_lab.core.direct import open_direct
 from turbo_lab.core.errors import EngineError
 from turbo_lab.metrics.definitions import output_tokens
 from turbo_lab.metrics.timeline import Timeline
@@ -60,9 +61,8 @@ def _tokenize(server: Any, body: dict[str, Any]) -> list[int]:
         data=json.dumps({"model": server.model_name, **body}).encode(),
         headers={"Content-Type": "application/json"},
     )
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # our own server
     try:
-        with direct.open(request, timeout=TIMEOUT_S) as answer:
+        with open_direct(request, timeout_s=TIMEOUT_S) as answer:
             return [int(token) for token in json.loads(answer.read())["tokens"]]
     except (OSError, ValueError, KeyError, urllib.error.URLError) as error:
         raise EngineError(f"POST /tokenize: {type(error).__name__}: {error}") from error

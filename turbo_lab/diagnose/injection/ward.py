@@ -12,9 +12,9 @@ import secrets
 import shutil
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from turbo_lab.core.closing import Closing
 from turbo_lab.core.errors import EngineError, TurboLabError, UnmeasuredError
 from turbo_lab.diagnose.injection.fault import Evidence
 from turbo_lab.diagnose.injection.patient import PROMPT_TOKENS, Patient
@@ -50,7 +50,7 @@ def drafted_args(base: VllmArgs, draft: Path) -> VllmArgs:
     )  # fmt: skip
 
 
-class Ward:
+class Ward(Closing):
     """Use it as a context manager, or ``open`` and ``close``; its processes end with this one.
 
     Args:
@@ -167,12 +167,3 @@ class Ward:
         """Open."""
         self.open()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close, whatever happened."""
-        self.close()
